@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import mialib
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS
 from mialib.passes.cache import count_or_load
 from mialib.passes.inputs import Target, load_inputs
@@ -38,7 +38,7 @@ def model(shared_home, monkeypatch):
     """The model's folder, fetched once for all tests."""
     monkeypatch.setenv("MIALIB_HOME", str(shared_home))
     try:
-        return source_of(real_model.MODEL).folder(real_model.MODEL)
+        return find(real_model.MODEL).folder
     except Unavailable as error:
         pytest.skip(str(error))
 

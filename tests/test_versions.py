@@ -24,7 +24,8 @@ from mialib.attacks import activations, neighbors, probe
 from mialib.benchmarks import Benchmark
 from mialib.bootstrap import document_auc_interval
 from mialib.catalog import logprobs
-from mialib.catalog.models import load_scorer, load_tokenizer, model_revision
+from mialib.catalog.models import load_scorer, load_tokenizer
+from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import count_tokens
 from mialib.passes.cache import score_or_load
@@ -72,7 +73,7 @@ def api_replies():
     model = api.ApiModel("api:a", "http://a")
     given = {"tokens": ["<s>", "a", " b", "!"], "token_logprobs": [None, -1.5, -0.25, -3.0]}
     reply = api.Reply.model_validate({"model": "a", "choices": [{"index": 0, "logprobs": given}]})
-    stats = logprobs.known_log_probs("api:a", ["a b"], [(None, [-1.5, -0.25])], {})
+    stats = logprobs.known_log_probs(api.Api("api:a"), ["a b"], [(None, [-1.5, -0.25])], {})
     return [numbers_of(api.prompt_log_probs(reply, model, "a b")), numbers_of(stats.log_prob)]
 
 
@@ -363,7 +364,7 @@ def test_the_agreement_with_authors_code_is_of_todays_detectors():
     record = json.loads((DATA / "recorded" / "agreement.json").read_text(encoding="utf-8"))
     then = {name: found.get("version") for name, found in record["detectors"].items()}
     assert then == {name: DETECTORS[name].version for name in then}, "run tools/agreement.py"
-    assert record["revision"] == model_revision(record["model"]), "run tools/agreement.py"
+    assert record["revision"] == find(record["model"]).revision, "run tools/agreement.py"
 
 
 def main():

@@ -28,7 +28,7 @@ from replication import BOOK_DATA
 from replication.claim_tests import load_claims
 from replication.profile import load_profile
 from replication.published import load_published
-from mialib.catalog.models import pick_dtype, start_token_of
+from mialib.catalog.sources import find
 from mialib.catalog.registry import known_benchmarks, known_models
 from replication.lab.patents import generate_patents
 from replication.lab.recipes import load_recipes
@@ -39,7 +39,7 @@ print(json.dumps({
     "package": str(store.PACKAGE),
     "home": str(store.home()),
     "models": {
-        name: [known.model_dump(), known.billions and str(pick_dtype("auto", cuda, name)), start_token_of(name)]
+        name: [known.model_dump(), known.billions and str(find(name).dtype_on(cuda)), find(name).start_token()]
         for name, known in known_models().items()
     },
     "benchmarks": {name: known.model_dump() for name, known in known_benchmarks().items()},

@@ -115,7 +115,7 @@ def seconds(folder: Path) -> str:
     models.STATS_PARTS = models.STATS_PARTS._replace(read=clock.timed(models.STATS_PARTS.read, "parts read"))
     clock.time(scoring.TokenStats, "joined", "parts joined")
     clock.time(kept, "_checksum", "checksums")
-    clock.time(models, "model_revision", "hash of the weights")
+    clock.time(models, "_hash_once", "hash of the weights")
     clock.time(models, "check_sound", "check of the model")
     clock.time(scoring.LoadedScorer, "check_finite", "check of each log-prob")
     clock.time(models.Scorer, "encode", "check of each token")

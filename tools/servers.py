@@ -29,7 +29,7 @@ from threading import Thread
 import httpx
 import numpy as np
 
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.passes.cache import score_or_load
 from mialib.store import home
 
@@ -109,7 +109,7 @@ def main() -> None:
     code = f"from importlib.metadata import version; print(version({PACKAGE[options.server]!r}))"
     found = subprocess.run([options.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     os.environ |= {"OPENAI_BASE_URL": f"http://127.0.0.1:{PORT}/v1", "OPENAI_API_KEY": "none"}
-    folder = str(source_of(MODEL).folder(MODEL))
+    folder = str(find(MODEL).folder)
     [gguf] = (home() / "models").glob(f"{MODEL}-*.gguf")
     arguments = SERVE[options.server].format(folder=folder, gguf=gguf, context=CONTEXT, port=PORT)
     print(f"{options.server} {found}, {MODEL}, {CONTEXT} tokens of context")

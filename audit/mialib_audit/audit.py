@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from mialib.calibration import p_values
-from mialib.catalog.models import check_loadable
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, signature, unavailable_reason
 from mialib.reports.detection import (
@@ -90,7 +89,7 @@ def audit(
     check_options(rules.options, names)
     check_target(target, [text for file in files for text in file.texts])
     for model in filter(None, (target.model, target.reference)):
-        check_loadable(model)
+        find(model).check()
     report: dict[str, Any] = {what: file.describe() for what, file in zip(FILES_READ, files, strict=False)}
     report["texts"]["n_copies"] = len(copies)
     report |= {"target": target.model_dump(exclude_defaults=True), "rules": asdict(rules), "set_level": SET_LEVEL}
@@ -152,7 +151,7 @@ def _names_to_run(detectors: Sequence[str], target: Target) -> tuple[list[str], 
     if "neighbor" in named:
         raise ValueError("audit does not run neighbor, which asks a second model about every word; detect does")
     names = pick_detectors(detectors, target)
-    is_on_its_base = target.reference and target.reference == source_of(target.model).base(target.model)
+    is_on_its_base = target.reference and target.reference == find(target.model).base
     usual = (*(["ref"] if is_on_its_base else []), "min_k++", "min_k")
     first = named or [next((name for name in usual if name in names), names[0])]
     return list(dict.fromkeys([*first, *names])), named

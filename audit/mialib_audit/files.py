@@ -62,10 +62,9 @@ class TextFile:
 
     def take(self, indices: Sequence[int]) -> TextFile:
         """Keep the texts with these numbers."""
-        texts, sources, coin = (
-            tuple(column[i] for i in indices if column) for column in (self.texts, self.sources, self.coin)
-        )
-        return replace(self, texts=texts, sources=sources, coin=coin)
+        texts = tuple(self.texts[i] for i in indices)
+        sources = tuple(self.sources[i] for i in indices if self.sources)
+        return replace(self, texts=texts, sources=sources, coin=tuple(self.coin[i] for i in indices if self.coin))
 
     def describe(self) -> dict[str, Any]:
         """Return what a report says of the file."""

@@ -18,14 +18,13 @@ from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND, N_FOLDS
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.sources import source_of
 from mialib.passes.leaks import by_domain, is_above_chance, measure_leaks
 from mialib.store import version
 from mialib.text import count_copies
 from mialib.versions import versions_of
 from replication import BOOK_DATA
 from replication.published import best_printed
-from replication.recorded import recorded_baselines
+from replication.recorded import is_recorded, recorded_baselines
 from replication.results import BLIND_PREFIX, BOTH, DASH, Result, load_results, save
 from replication.tables import METRIC_LABELS, text_table
 
@@ -38,7 +37,7 @@ def measure_blind(
     benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
 ) -> list[Result]:
     """Blind baselines on a benchmark, a row each; of a recorded benchmark, whose texts are not here, as recorded."""
-    if not source_of(benchmark.name).has_texts:
+    if is_recorded(benchmark.name):
         aucs = recorded_baselines(benchmark.name) if "auc" in metrics else []
         return [Result(**fields | {"column": column}) for fields in aucs]
     return [

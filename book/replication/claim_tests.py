@@ -18,9 +18,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from mialib.attacks.activations import EPOCHS, PROMPT
 from mialib.attacks.probe import LEARNING_RATES, N_TRAINING, collect, fit_probes, probe_candidates
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.corpora import corpus_identity
-from mialib.catalog.models import model_revision
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.model_selection import Candidates, Indices, folds
 from mialib.models import pick_device
@@ -32,8 +30,8 @@ from mialib.versions import versions_of
 from replication import BOOK_DATA
 from replication.builders.unseen import APART, SAMPLED, load_unseen
 from replication.lab.recipes import by_group
-from replication.lab.source import of_seed, recipes_of
-from replication.recorded import recorded_probe
+from replication.lab.source import Lab, of_seed, recipes_of
+from replication.recorded import identity_of, recorded_probe
 from replication.results import document_means
 
 CLAIMS_FILE = BOOK_DATA / "claims.yml"
@@ -314,8 +312,8 @@ def judged_texts(claims: Claims, claim: Claim, setting: str) -> JudgedTexts:
 @cache
 def _dealt(benchmark: str) -> tuple[str, NDArray[np.int8]]:
     """What names a benchmark's texts, and who of them is a member."""
-    if dealt := source_of(benchmark).labels(benchmark):
-        return dealt
+    if isinstance(source := find(benchmark), Lab):
+        return source.labels
     loaded = load_benchmark(benchmark)
     return loaded.revision, loaded.labels
 
@@ -326,7 +324,8 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> SeedSc
     ValueError where a detector is not applicable in the setting, or some of the lab's texts can't be read.
     """
     place, texts = claims.settings[setting], judged_texts(claims, claim, setting)
-    source_of(place.benchmark).check_whole(place.benchmark)
+    if isinstance(benchmark := find(place.benchmark), Lab):
+        benchmark.check_whole()
     scores = np.full((len(claim.sides), len(texts.runs), len(texts.labels)), np.nan)
     for i, side in enumerate(claim.sides):
         if side == CHANCE:  # all texts tie, which is an AUC of 0.5
@@ -386,7 +385,7 @@ def versions_behind_test(claim: Claim) -> dict[str, int]:
 
 # Sides and claims share these.
 _inputs = cache(load_inputs)
-_model_revision, _corpus_identity = cache(model_revision), cache(corpus_identity)
+_model_revision, _corpus_identity = cache(lambda name: find(name).revision), cache(identity_of)
 
 
 @cache

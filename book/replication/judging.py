@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.detectors import FloatArray
 from mialib.metrics import Comparison, Interval, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from mialib.passes.inputs import Target
@@ -36,9 +36,11 @@ from replication.claim_tests import (
     load_claims,
     versions_behind_test,
 )
+from replication.lab.source import Lab
 from replication.printed_leads import METHODS, Lead, printed_leads, size_of
 from replication.recorded import (
     UNTOUCHED,
+    is_recorded,
     other_versions,
     read_recorded,
     recorded_models,
@@ -86,10 +88,10 @@ class Judgement:
     @property
     def scale(self) -> str:
         """What kind of model was judged: of the lab, of the ladder, a real one, or one of your own."""
-        model, source = self.place.model, source_of(self.place.model)
-        if not source.has_texts:
+        model = self.place.model
+        if is_recorded(model):
             return "real model" if "from_model" in recorded_provenance(model)["recipe"] else "ladder"
-        return "own model" if source.training_seed(model) is None else "lab"
+        return "lab" if isinstance(find(model), Lab) else "own model"
 
 
 def leads_of(claim: Claim) -> tuple[tuple[Lead, ...], ...]:
@@ -224,7 +226,7 @@ def seeds_of(
 ) -> tuple[NDArray[np.int8], list[SeedScores], list[str]]:
     """A test's labels, its seeds' scores, and which recorded seeds are left out, each with why."""
     texts = judged_texts(claims, claim, setting)
-    if not source_of(claims.settings[setting].model).has_texts:
+    if is_recorded(claims.settings[setting].model):
         known = recorded_models()
         names = {name.partition("@")[0] for name in claims.models(claim, setting)}
         seeds = set.intersection(*(set(known[name]) for name in names if not name.endswith(UNTOUCHED)))
@@ -280,7 +282,7 @@ def seed_rows(claims: Claims, seeds: Iterable[int], path: Path = RECORDED_FILE) 
     recorded = {(row["test"], row["seed"]): row for row in read_recorded(path)}
     tests: dict[str, tuple[Claim, str]] = {}
     for claim, setting in claims.tests():
-        if source_of(claims.settings[setting].model).has_texts:  # of others all token statistics are kept
+        if not is_recorded(claims.settings[setting].model):  # of others all token statistics are kept
             for one in (claim, *([claim.against_control()] if claim.control else [])):
                 tests.setdefault(claims.test_hash(one, setting), (one, setting))
     rows = []

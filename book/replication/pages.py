@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.models import count_parameters
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs
 from mialib.shared.schema import one_line
 from replication import blind_tables
 from replication.lab.recipes import by_group
+from replication.lab.source import Lab
 from replication.profile import INSTALLS, check_parameters, names_given
+from replication.recorded import Recorded
 
 FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them
 
@@ -52,9 +53,9 @@ def begin() -> None:
 
 def check_size(model: str) -> None:
     """Unavailable for a model so large, by its config, that a processor would take days, where there is no GPU."""
-    source = source_of(model)
+    source = find(model)
     if source.has_weights and source.is_fetched and pick_device().type == "cpu":
-        billions = count_parameters(model, embeddings=True) / 1e9
+        billions = source.count_parameters(embeddings=True) / 1e9
         if billions > BILLIONS_WITHOUT_GPU:
             raise Unavailable(
                 f"{model} has {billions:.1f} billion parameters, and this machine has no GPU; `mialib score` scores it "
@@ -207,7 +208,8 @@ def times_known(inputs: Inputs) -> NDArray[np.int64] | None:
     """How often the model has seen each text, (N,), as benchmark, recipe or recording says; None where none does."""
     if inputs.benchmark and inputs.benchmark.times:
         return np.array(inputs.benchmark.times)
-    return source_of(inputs.target.model).times_seen(inputs.target.model, inputs.texts)
+    model = inputs.source
+    return model.times_seen(inputs.texts) if isinstance(model, Lab | Recorded) else None
 
 
 def check_same_members(columns: Sequence[Inputs]) -> None:

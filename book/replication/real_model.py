@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts
-from mialib.catalog.models import model_revision
 from mialib.passes.inputs import Inputs, Target, inputs_of, score_all, versions_behind
 from mialib.shared.files import is_file_of_texts
 from mialib_audit.audit import audit
@@ -110,7 +109,7 @@ def score_rows(benchmark: str) -> list[dict[str, Any]]:
 
 def rows_of(inputs: Inputs, name: str, detectors: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The same of other inputs, under a name of their own, by some detectors."""
-    about = {"model": inputs.target.model, "weights": model_revision(inputs.target.model), "benchmark": name}
+    about = {"model": inputs.target.model, "weights": inputs.source.revision, "benchmark": name}
     about |= {"texts": inputs.labelled.revision, "labels": inputs.labels, "domains": list(inputs.labelled.domains)}
     return [
         about | {"detector": name, "versions": json.dumps(versions_behind(name)), "scores": scores.astype(np.float32)}

@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 
 from mialib.attacks.probe import ProbeScores
 from mialib.benchmarks import Benchmark
-from mialib.catalog.models import model_revision
-from mialib.catalog.sources import PassOptions, Source
+from mialib.catalog.corpora import corpus_identity
+from mialib.catalog.sources import PassOptions, Source, find
 from mialib.frequency import TokenFrequency
 from mialib.store import atomic_path, hash_files, hash_of, mialib_version, version
 from mialib.text import excerpt
@@ -57,52 +57,93 @@ NOT_THERE = "the repository holds only per-token statistics of the recorded ladd
 
 
 class Recorded(Source):
-    """The recorded ladder's models and benchmarks; FileNotFoundError for a name that is not recorded."""
+    """A model or a benchmark of the recorded ladder; FileNotFoundError for a name that is not recorded."""
 
-    has_texts = scores_any_text = False
+    scores_any_text = False
 
-    def no_weights(self, model: str) -> NoReturn:
-        """ValueError: only what the model made of its benchmark is here."""
-        raise ValueError(f"{model}: this needs the model's weights; {NOT_THERE}")
+    def no_weights(self) -> NoReturn:
+        """ValueError: only the model's pass over its benchmark is here."""
+        raise ValueError(f"{self.name}: this needs the model's weights; {NOT_THERE}")
 
-    def check(self, model: str) -> None:
+    def check(self) -> None:
         """FileNotFoundError for a model that is not recorded."""
-        _training(model)
+        _training(self.name)
 
-    def revision(self, model: str) -> str:
-        """The content hash of what is recorded."""
-        return hash_files([_training(model)])
+    @property
+    def revision(self) -> str:
+        """The content hash of the recording."""
+        return hash_files([_training(self.name)])
 
-    def count_parameters(self, model: str, embeddings: bool) -> int:
-        """As its provenance says."""
-        return recorded_provenance(model)["parameters" if embeddings else "non_embedding_parameters"]
+    def count_parameters(self, *, embeddings: bool = False) -> int:
+        """The number in the provenance."""
+        return recorded_provenance(self.name)["parameters" if embeddings else "non_embedding_parameters"]
 
-    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """What a model made of texts of its benchmark, as `benchmark` names them.
+    @property
+    def lacks(self) -> dict[str, str]:
+        """The texts."""
+        return {"texts": NOT_THERE}
+
+    def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
+        """The recorded statistics of texts of the benchmark, as `benchmark` names them.
 
         ValueError for other texts, for another pass than the recorded one, and for a training on other texts than those
         of its benchmark's file.
         """
         if not options.is_of_texts_alone or options.start_token != "auto":
-            raise ValueError(f"{model} is recorded after its start token, at temperature 1 and after no other texts")
-        stats, wanted = _load(model, LADDER_FOLDER)[0], _numbers(model, texts)
+            raise ValueError(
+                f"{self.name} is recorded after its start token, at temperature 1 and after no other texts"
+            )
+        stats, wanted = _load(self.name, LADDER_FOLDER)[0], _numbers(self.name, texts)
         return stats if wanted == list(range(len(stats))) else stats.take(wanted)
 
-    def times_seen(self, model: str, texts: Sequence[str]) -> NDArray[np.int64]:
-        """As was recorded with the training."""
-        return recorded_times(model, texts)
+    def times_seen(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """How often the model has seen each text in training, (N,)."""
+        return recorded_times(self.name, texts)
 
-    def benchmark(self, name: str) -> Benchmark:
-        """A benchmark with a number in place of each text."""
-        path = _file(name)
+    def benchmark(self) -> Benchmark:
+        """The benchmark with a number in place of each text."""
+        path = _file(self.name)
         labels = pq.read_table(path, columns=["label"])["label"].to_numpy().astype(np.int8)
         provenance = read_provenance(path)
-        texts = tuple(f"{name}, text {i}" for i in range(len(labels)))  # as `_numbers` knows them
-        return Benchmark(name, texts, labels, revision=provenance["dealt"], language=provenance["language"])
+        texts = tuple(f"{self.name}, text {i}" for i in range(len(labels)))  # as `_numbers` knows them
+        return WithoutTexts(self.name, texts, labels, revision=provenance["dealt"], language=provenance["language"])
 
-    def frequency(self, corpus: str) -> TokenFrequency:
-        """How often each token occurs in a benchmark's reference texts."""
-        return TokenFrequency.load(_file(corpus).with_name(f"{corpus.removeprefix(RECORDED)}-counts.parquet"))
+    def check_scorable(self, model: str) -> None:
+        """ValueError for a model that is not recorded."""
+        if not is_recorded(model):
+            raise ValueError(f"{self.name}: {model} can't score it; its texts are not here")
+
+    @property
+    def frequency(self) -> TokenFrequency:
+        """How often each token occurs in the benchmark's reference texts."""
+        return TokenFrequency.load(_file(self.name).with_name(f"{self.name.removeprefix(RECORDED)}-counts.parquet"))
+
+    def counts(self, model: Source) -> TokenFrequency | None:
+        """The same for a recorded model."""
+        return self.frequency if isinstance(model, Recorded) else None
+
+
+class WithoutTexts(Benchmark):
+    """A benchmark with a number in place of each text."""
+
+    def cut(self, n_words: int) -> NoReturn:
+        """ValueError: there is nothing to cut."""
+        raise ValueError(f"{self.name}: it can't be cut; its texts are not here")
+
+    def snippets(self, n_words: int, part: str = "all") -> NoReturn:
+        """The same."""
+        self.cut(n_words)
+
+
+def is_recorded(name: str) -> bool:
+    """Whether a name is one of the recorded ladder's."""
+    return isinstance(find(name), Recorded)
+
+
+def identity_of(corpus: str) -> str:
+    """What determines a reference corpus: its texts, or what is recorded of them."""
+    source = find(corpus)
+    return hash_of(source.frequency.counts.tolist()) if isinstance(source, Recorded) else corpus_identity(corpus)
 
 
 # --- reading ---
@@ -300,7 +341,7 @@ def describe_rows(path: Path) -> str:
 @cache
 def weights_of(*models: str) -> str:
     """A hash of these models' weights and tokenizers."""
-    return hash_of([model_revision(name) for name in models])
+    return hash_of([find(name).revision for name in models])
 
 
 def other_versions(row: Mapping[str, Any], now: Mapping[str, int]) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.catalog.models import load_tokenizer
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.detectors import (
     DETECTORS,
     SMALLEST_VARIANCE,
@@ -357,7 +357,7 @@ def write_page(texts: Path, target: Target, by: Sequence[str], output: Path) -> 
 
     `by` names ways, none: all that can. ValueError for a named one that can't be, before anything is scored.
     """
-    lacks = source_of(target.model).lacks(target.model)
+    lacks = find(target.model).lacks
     reasons = {name: why_unshaded(name, lacks, target.corpus is not None) for name in by or WAYS}
     ways = [name for name, why in reasons.items() if not why]
     for why in filter(None, reasons.values()):

@@ -21,14 +21,10 @@ from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import encode, in_parts, right_padded, token_batches
 from mialib.catalog.models import (
     TRAINING_BYTES,
-    check_fits,
     check_revision,
-    is_of_few_bits,
+    find_weights,
     load_model,
     load_scorer,
-    model_revision,
-    pass_key,
-    pick_dtype,
     unload,
 )
 from mialib.models import LoadedModel, fast_products, find_head, pick_device, rope_borders
@@ -84,14 +80,15 @@ def activations(
 def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto", dtype: str = "auto") -> Pass:
     """`activations` from the cache, and how much of each text was cut."""
     name = model.model if isinstance(model, Proxy) else model
-    key = pass_key(name, device=device, dtype=dtype) | {"texts": hash_texts(texts)} | versions_of("activations")
+    weights = find_weights(name)
+    key = weights.pass_key(device=device, dtype=dtype) | {"texts": hash_texts(texts)} | versions_of("activations")
     if isinstance(model, Proxy):
         members = hash_texts(model.member_texts)
         key |= {"learning_rate": model.learning_rate, "epochs": model.epochs, "members": members}
 
     def make(parts: Parts) -> dict[str, NDArray[Any]]:
         if isinstance(model, Proxy):  # of so few texts that training it takes longest
-            check_revision(name, model_revision(name), key["model"])
+            check_revision(name, weights.revision, key["model"])
             return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
         scorer = load_scorer(model, device=device, dtype=dtype, revision=key["model"])
         return _run(scorer.loaded, texts, parts)._asdict()
@@ -195,9 +192,10 @@ def train_proxy(
     import torch
 
     unload()  # the model itself, if it is still there: both need not fit
-    if is_of_few_bits(model):
+    source = find_weights(model)
+    if source.is_of_few_bits:
         raise ValueError(f"{model}: its weights are of few bits, and the probe trains a copy; give the whole model")
-    check_fits(model, pick_device(device), TRAINING_BYTES)
+    source.check_fits(pick_device(device), TRAINING_BYTES)
     loaded = load_model(model, device=device, dtype="float32")
     weights = loaded.model.requires_grad_(True)
     token_ids, _ = encode_prompts(loaded, member_texts)
@@ -215,7 +213,7 @@ def train_proxy(
                     )
                 loss.backward()
             optimizer.step()
-    of_type = pick_dtype(dtype, weights.device, model)
+    of_type = source.dtype_on(weights.device, dtype)
     weights.requires_grad_(False).to(of_type)  # type: ignore[arg-type]  # transformers' decorator hides torch's types
     recipe = {"of": loaded.revision, "members": hash_texts(member_texts), "rate": learning_rate, "epochs": epochs}
     return replace(loaded, name=f"proxy of {model} at learning rate {learning_rate:g}", revision=hash_of(recipe))

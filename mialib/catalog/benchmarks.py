@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
 from mialib.catalog.registry import HubPart, KnownBenchmark, known_benchmarks
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.extras import require
 from mialib.shared.files import (
     LABEL_COLUMN,
@@ -94,8 +94,8 @@ def load_benchmark(
     files alone. FileNotFoundError or ValueError say which file, line or name is wrong, and what is expected.
     """
     name = str(name)
-    if own := source_of(name).benchmark(name):
-        benchmark = own
+    if known := find(name).benchmark():
+        benchmark = known
     elif is_file_of_texts(name):
         benchmark = read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
     elif is_published(name):

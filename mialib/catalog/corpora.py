@@ -25,7 +25,7 @@ from reprlib import repr as short_repr  # of any value, however long
 import numpy as np
 
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.shared.files import STANDARD_INPUT, load_texts
 from mialib.store import hash_of, hash_texts
 from mialib.text import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share
@@ -94,8 +94,6 @@ def corpus_identity(corpus: str) -> str:
 
     A copy's files go by sizes and times, since to read gigabytes takes minutes.
     """
-    if counted := source_of(corpus).frequency(corpus):
-        return hash_of(counted.counts.tolist())
     name, n_characters = split_prefix(corpus)
     known = HUB_CORPORA.get(name)
     if known is None or n_characters is None:
@@ -108,9 +106,8 @@ def corpus_identity(corpus: str) -> str:
 
 
 def _all_texts(corpus: str) -> Iterable[str]:
-    own = source_of(corpus).corpus(corpus)
-    if own is not None:
-        return own
+    if (texts := find(corpus).texts()) is not None:
+        return texts
     if corpus in HUB_CORPORA:
         return _hub_texts(HUB_CORPORA[corpus])
     if corpus == LICENCES:
@@ -178,10 +175,7 @@ def warn_of_other_language(corpus: str, texts: Sequence[str], name: str) -> None
 
     The paper demands one language (its Limitations).
     """
-    if language := source_of(corpus).language(corpus):
-        theirs = float(language == "zh")
-    else:
-        theirs = chinese_share(text[:SAMPLE_CHARACTERS] for text in islice(reference_texts(corpus), SAMPLE_TEXTS))
+    theirs = chinese_share(text[:SAMPLE_CHARACTERS] for text in islice(reference_texts(corpus), SAMPLE_TEXTS))
     ours = chinese_share(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS])
     if abs(theirs - ours) > LARGEST_SHARE_APART:
         warnings.warn(

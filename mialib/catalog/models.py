@@ -1,4 +1,4 @@
-"""Models by name: a lab model, a folder, a copy under $MIALIB_MODELS, or the hub at a known commit.
+"""Models by name: a folder, a copy under $MIALIB_MODELS, or the hub at a known commit.
 
 The only file that imports transformers' Auto classes. The causal model that was asked for last stays loaded.
 """
@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from mialib import scoring
 from mialib.batches import encode
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, split_name
-from mialib.catalog.registry import find_model
-from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, source_of
+from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, find
 from mialib.extras import require
 from mialib.models import LoadedModel, free_bytes, pick_device, prepended
 from mialib.shared.files import first_of
@@ -80,23 +79,25 @@ class Weights(Source):
 
     has_weights = is_fetched = True
 
-    def folder(self, model: str) -> Path | None:
+    @property
+    def folder(self) -> Path | None:
         """The folder, or that of a copy; None for a name on the hub."""
-        return Path(model) if Path(model).is_dir() else local_copy(model, "model")
+        return Path(self.name) if Path(self.name).is_dir() else local_copy(self.name, "model")
 
-    def check(self, model: str) -> None:
-        """Raise as loading would, by the model's config alone."""
-        _auto_class(model)
+    def check(self) -> None:
+        """Raise as loading would, by the config alone."""
+        self.auto_class()
 
-    def revision(self, model: str) -> str:
-        """The content hash of its files, or the hub's commit."""
-        if files := self.files(model):
+    @property
+    def revision(self) -> str:
+        """The content hash of the files, or the hub's commit."""
+        if files := self.files():
             return _hash_once(tuple((file, *_stamp(file)) for file in files))
-        return f"{split_name(model)[0]}@{find_revision(model, 'model')}"
+        return f"{split_name(self.name)[0]}@{find_revision(self.name, 'model')}"
 
-    def files(self, model: str) -> list[Path]:
-        """The files that decide its scores: of weights, config and tokenizer; none of a name on the hub."""
-        folder = self.folder(model)
+    def files(self) -> list[Path]:
+        """The files that decide the scores: of weights, config and tokenizer; none of a name on the hub."""
+        folder = self.folder
         if folder is None:
             return []
         if not (folder / "config.json").is_file():
@@ -111,16 +112,17 @@ class Weights(Source):
                 raise ValueError(f"{index} has no `weight_map` of weight files; get the model's files again") from None
         return sorted(files)
 
-    def vocabulary_size(self, model: str) -> int:
-        """|V|, the rows of the model's output, read from its config alone."""
-        return load_config(model).get_text_config().vocab_size
+    @property
+    def vocabulary_size(self) -> int:
+        """|V|, the rows of the model's output, read from the config alone."""
+        return self.config.get_text_config().vocab_size
 
-    def count_parameters(self, model: str, embeddings: bool) -> int:
+    def count_parameters(self, *, embeddings: bool = False) -> int:
         """Parameters, with or without embeddings and output head, from the config."""
         import torch
         from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-        config, source, family = load_config(model), pretrained_arguments(model), _auto_class(model)
+        config, source, family = self.config, self.arguments, self.auto_class()
         code = getattr(config, "auto_map", {}).get("AutoModelForCausalLM")
         try:
             with torch.device("meta"):
@@ -129,26 +131,27 @@ class Weights(Source):
                 else:
                     empty = family.from_config(config, trust_remote_code=False)
         except Exception as error:
-            raise _not_loadable(model, error) from error
+            raise self.not_loadable(error) from error
         if embeddings:
             return empty.num_parameters()
         tables = {id(m.weight): m.weight.numel() for m in (empty.get_input_embeddings(), empty.get_output_embeddings())}
         return empty.num_parameters() - sum(tables.values())
 
-    def complete(self, model: str, base: PreTrainedModel) -> PreTrainedModel:
+    def complete(self, base: PreTrainedModel) -> PreTrainedModel:
         """The model, of the weights that were read."""
         return base
 
-    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
+    def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """A pass over the texts, cached; arguments as for `Scorer` and its `score`. PartsMissing names others."""
         after, temperature, part = options.after, options.temperature, options.part
         loading: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "start_token": options.start_token}
-        key = pass_key(model, **loading) | {"texts": hash_texts(texts)} | versions_of("scoring")
+        key = self.pass_key(**loading) | {"texts": hash_texts(texts)} | versions_of("scoring")
         key |= {"after": hash_texts([after])} if after else {}
         key |= {"temperature": temperature} if temperature != 1 else {}
 
         def make(parts: Parts, part: tuple[int, int] | None = None) -> TokenStats:
-            scorer = load_scorer(model, **loading, revision=key["model"])  # this may have waited for another process
+            # This may have waited for another process.
+            scorer = load_scorer(self.name, **loading, revision=key["model"])
             return scorer.score(texts, after=after, temperature=temperature, part=part, found=parts, save=parts.add)
 
         if part is None or is_kept("token_stats", STATS, **key):
@@ -156,7 +159,7 @@ class Weights(Source):
         keep("token_stats", partial(make, part=part), STATS, STATS_PARTS, **key, part=part)
         parts, missing = kept_parts("token_stats", STATS_PARTS, part[1], **key)
         if missing:
-            raise PartsMissing(f"{model} on {len(texts)} texts: parts {', '.join(map(str, missing))} of {part[1]}")
+            raise PartsMissing(f"{self.name} on {len(texts)} texts: parts {', '.join(map(str, missing))} of {part[1]}")
 
         def join() -> TokenStats:
             stats = TokenStats.joined(parts, provenance=next(iter(parts)).stats.provenance)
@@ -164,20 +167,111 @@ class Weights(Source):
 
         return keep("token_stats", join, STATS, **key)
 
+    # --- how transformers loads it ---
 
-def pretrained_arguments(name: str) -> dict[str, Any]:
-    """What a `from_pretrained` is given for a model's name: its folder, or its hub name with the commit.
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What a `from_pretrained` takes: the folder, or the hub name with its commit; an adapter's base's.
 
-    Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
-    """
-    name = without_adapter(name)
-    allowed, known = is_allowed_remote_code(name), find_model(name)
-    if known and known.remote_code and not allowed:
-        raise _needs_remote_code(name)
-    if folder := source_of(name).folder(name):
-        return {"pretrained_model_name_or_path": str(folder), "trust_remote_code": allowed}
-    where = {"pretrained_model_name_or_path": split_name(name)[0], "revision": find_revision(name, "model")}
-    return where | {"trust_remote_code": allowed}
+        Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
+        """
+        name, known = self.base or self.name, self.known
+        allowed = is_allowed_remote_code(name)
+        if known and known.remote_code and not allowed:
+            raise _needs_remote_code(name)
+        if folder := self.folder:
+            return {"pretrained_model_name_or_path": str(folder), "trust_remote_code": allowed}
+        where = {"pretrained_model_name_or_path": split_name(name)[0], "revision": find_revision(name, "model")}
+        return where | {"trust_remote_code": allowed}
+
+    @property
+    def config(self) -> Any:
+        """The config, read without the weights."""
+        from transformers import AutoConfig
+
+        arguments = self.arguments
+        try:
+            with silent_transformers():
+                return AutoConfig.from_pretrained(**arguments)
+        except Exception as error:
+            raise self.not_loadable(error) from error
+
+    @property
+    def is_of_few_bits(self) -> bool:
+        """Whether the weights are a quantized checkpoint's, which the config says how to read."""
+        return getattr(self.config, "quantization_config", None) is not None
+
+    def auto_class(self) -> Any:
+        """The class of transformers that loads a causal model, or one that reads images or sound besides.
+
+        ValueError for a multimodal model without a causal text model.
+        """
+        from transformers import AutoModelForCausalLM, AutoModelForMultimodalLM
+        from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
+
+        config = self.config
+        if config.get_text_config() is config or "AutoModelForCausalLM" in getattr(config, "auto_map", {}):
+            return AutoModelForCausalLM
+        if config.model_type in MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES and not config.is_encoder_decoder:
+            return AutoModelForMultimodalLM
+        raise _is_multimodal(self.name, config)
+
+    def not_loadable(self, error: Exception, kind: str = "causal") -> OSError:
+        """What to raise for an error of transformers."""
+        name = self.base or self.name
+        if "trust_remote_code" in str(error):
+            return _needs_remote_code(name)
+        folder = None if isinstance(error, Unavailable) else self.folder
+        if folder is None:
+            return explain(name, "model", error)
+        return OSError(
+            f"model {name!r} is a folder ({folder}), but not one that save_pretrained wrote for a {kind} language "
+            f"model and its tokenizer ({type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}); give one that "
+            "is"
+        )
+
+    def dtype_on(self, device: torch.device, dtype: str = "auto") -> torch.dtype:
+        """The weights' type on a device; "auto" is float32 on a CPU, else the registry's, else bfloat16."""
+        import torch
+
+        if dtype not in DTYPES:
+            raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
+        if dtype == "auto" and device.type == "cuda":
+            known = self.known
+            dtype = known.dtype if known else self.gpu_dtype
+        return getattr(torch, "float32" if dtype == "auto" else dtype)
+
+    def needed_bytes(self, bytes_a_parameter: int) -> int:
+        """Memory that the weights take, and what else a pass takes; 0 for a model that is small and always here."""
+        return self.count_parameters(embeddings=True) * bytes_a_parameter + SPARE_BYTES if self.is_fetched else 0
+
+    def check_fits(self, device: torch.device, bytes_a_parameter: int) -> None:
+        """Unavailable where a hub model or folder needs more memory than is free, before its weights are fetched."""
+        if (needed := self.needed_bytes(bytes_a_parameter)) > free_bytes(device):
+            raise Unavailable(
+                f"model {self.name} needs {needed / 1e9:.1f} GB of memory at {bytes_a_parameter} bytes a parameter, "
+                f"and {device} has {free_bytes(device) / 1e9:.1f} GB free; run it on a larger machine"
+            )
+
+    def pass_key(
+        self, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
+    ) -> dict[str, Any]:
+        """What determines passes besides the texts and our code, for the key that they are cached under."""
+        where, reading = pick_device(device), read_otherwise(tokenizer_source(self.name))
+        return {
+            "model": self.revision,
+            "device": where.type,
+            "dtype": str(self.dtype_on(where, dtype)),
+            "start_token": self.start_token(start_token),
+            **({"tokenizer": reading} if reading else {}),
+            "versions": [version(name) for name in ("torch", "transformers", "tokenizers")],
+        } | self.versions
+
+
+def find_weights(name: str) -> Weights:
+    """Return the model of a name; ValueError where its weights are not here."""
+    model = find(name)
+    return model if isinstance(model, Weights) else model.no_weights()
 
 
 def is_allowed_remote_code(name: str) -> bool:
@@ -192,29 +286,26 @@ def _needs_remote_code(name: str) -> Unavailable:
     )
 
 
-def pick_dtype(dtype: str, device: torch.device, model: str) -> torch.dtype:
-    """The weights' type: by default float32 on a CPU and for the lab's models, else the registry's, else bfloat16."""
-    import torch
-
-    if dtype not in DTYPES:
-        raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
-    if dtype == "auto" and device.type == "cuda":
-        known = find_model(without_adapter(model))
-        dtype = known.dtype if known else source_of(model).gpu_dtype
-    return getattr(torch, "float32" if dtype == "auto" else dtype)
-
-
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a hub name, folder or lab model; ValueError where none is known."""
-    model, source, key = _tokenizer_source(name)
+    """The tokenizer of a model; ValueError where none is known."""
+    model = tokenizer_source(name)
+    key = _tokenizer_key(model)
     if key not in _tokenizers:
-        reading = read_otherwise(name)  # which loads it where it was not decided before
+        reading = read_otherwise(model)  # which loads it where it was not decided before
     if key not in _tokenizers:
-        _tokenizers[key] = _read_tokenizer(model, source, reading)
+        _tokenizers[key] = _read_tokenizer(model, reading)
     return _tokenizers[key]
 
 
-def read_otherwise(name: str) -> dict[str, Any]:
+def tokenizer_source(name: str) -> Weights:
+    """The model whose folder, or place on the hub, has the tokenizer of a model; ValueError where none is known."""
+    tokenizer = find(name).tokenizer
+    if tokenizer is None:
+        raise ValueError(f"no tokenizer is known for {name}: set MIALIB_API_TOKENIZER to a hub name or a folder")
+    return find_weights(tokenizer)
+
+
+def read_otherwise(model: Weights) -> dict[str, Any]:
     """What of a model's tokenizer is not as transformers' class has it, nothing for most; decided once for its files.
 
     - `special_tokens`: the class can't be loaded, or cuts texts otherwise than the model's tokenizer.json, which is
@@ -222,21 +313,21 @@ def read_otherwise(name: str) -> dict[str, Any]:
     - `fix_mistral_regex`: transformers says that a tokenizer.json needs this flag, and its vocabulary is Mistral's.
     - `start_tokens`: the tokenizer itself prepends several.
     """
-    model, source, key = _tokenizer_source(name)
-    if not source_of(model).is_fetched:
+    if not model.is_fetched:
         return {}
+    key = _tokenizer_key(model)
 
     def decide() -> dict[str, Any]:
         try:
-            tokenizer = _read_tokenizer(model, source, {})
-            reading = _mended(tokenizer, _tokenizer_file(source))
+            tokenizer = _read_tokenizer(model, {})
+            reading = _mended(tokenizer, _tokenizer_file(model.arguments))
         except Unavailable:  # which may be so for a moment only
             raise
         except Exception:  # of many classes: transformers' class is not the file's
-            if not _tokenizer_file(source):
+            if not _tokenizer_file(model.arguments):
                 raise
             reading = {"special_tokens": {}}
-        _tokenizers[key] = _read_tokenizer(model, source, reading) if reading else tokenizer
+        _tokenizers[key] = _read_tokenizer(model, reading) if reading else tokenizer
         tokens = prepended(_tokenizers[key])
         return reading | ({"start_tokens": tokens} if len(tokens) > 1 else {})
 
@@ -267,14 +358,11 @@ def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, 
     return {"special_tokens": {role: token for role, token in named.items() if token in vocabulary}}
 
 
-def _tokenizer_source(name: str) -> tuple[str, dict[str, Any], str]:
-    """A model's tokenizer by name, what a `from_pretrained` is given for it, and a hash of both and of its files."""
-    model = source_of(name).tokenizer(name)
-    if model is None:
-        raise ValueError(f"no tokenizer is known for {name}: set MIALIB_API_TOKENIZER to a hub name or a folder")
-    folder, source = source_of(model).folder(model), pretrained_arguments(model)
+def _tokenizer_key(model: Weights) -> str:
+    """A hash of what a `from_pretrained` takes, and of the files in a model's folder."""
+    folder = model.folder
     files = [(file.name, *_stamp(file)) for file in sorted(folder.iterdir())] if folder else []
-    return model, source, hash_of([source, files])
+    return hash_of([model.arguments, files])
 
 
 def _tokenizer_file(source: dict[str, Any]) -> Path | None:
@@ -286,10 +374,11 @@ def _tokenizer_file(source: dict[str, Any]) -> Path | None:
     return next((folder / TOKENIZER for folder in folders if (folder / TOKENIZER).is_file()), None)
 
 
-def _read_tokenizer(model: str, source: dict[str, Any], reading: dict[str, Any]) -> PreTrainedTokenizerBase:
+def _read_tokenizer(model: Weights, reading: dict[str, Any]) -> PreTrainedTokenizerBase:
     """A tokenizer, read as `read_otherwise` says."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    source = model.arguments
     try:
         with silent_transformers():
             if "special_tokens" in reading:
@@ -303,8 +392,8 @@ def _read_tokenizer(model: str, source: dict[str, Any], reading: dict[str, Any])
     except Exception as error:
         for package in ("sentencepiece", "google.protobuf"):
             if package.removeprefix("google.") in str(error).lower():
-                require(package, f"the tokenizer of {model}")
-        raise _not_loadable(model, error) from error
+                require(package, f"the tokenizer of {model.name}")
+        raise model.not_loadable(error) from error
     if tokenizer.is_fast and type(tokenizer.backend_tokenizer.model).__name__ == "BPE":
         tokenizer.clean_up_tokenization_spaces = False  # as it is for BPE in any case, but with a warning
     return tokenizer
@@ -332,22 +421,20 @@ def load_model(
     paper, DC-PDD, prepends. Much public code prepends nothing to Pythia and its like, which is None. Unavailable for a
     model that can't be loaded or does not fit; ValueError for a whole one with an adapter beside it.
     """
-    where = pick_device(device)
-    torch_dtype = pick_dtype(dtype, where, name)
-    is_spread = not fits(name, where, torch_dtype.itemsize)
+    source, where = find_weights(name), pick_device(device)
+    torch_dtype = source.dtype_on(where, dtype)
+    is_spread = source.needed_bytes(torch_dtype.itemsize) > free_bytes(where)
     if is_spread and not find_spec("accelerate"):  # which spreads it
-        check_fits(name, where, torch_dtype.itemsize)
-    source = cast("Weights", source_of(name))
-    revision, folder, tokenizer = model_revision(name), source.folder(name), load_tokenizer(name)
+        source.check_fits(where, torch_dtype.itemsize)
+    revision, folder, tokenizer = source.revision, source.folder, load_tokenizer(name)
     if folder and (folder / ADAPTER_CONFIG).is_file():
         raise ValueError(
             f"model {name}: {ADAPTER_CONFIG} says that an adapter lies beside the weights, which would not be read; "
             "merge it into the weights, or score a folder without it"
         )
-    model = source.complete(
-        name, _load_weights(_auto_class(name), name, revision, torch_dtype, where, is_spread=is_spread)
-    )
-    return LoadedModel.of(model, tokenizer, name=name, revision=revision, start_token=start_token_of(name, start_token))
+    base = _load_weights(source.auto_class(), source, revision, torch_dtype, where, is_spread=is_spread)
+    start_token = source.start_token(start_token)
+    return LoadedModel.of(source.complete(base), tokenizer, name=name, revision=revision, start_token=start_token)
 
 
 def check_revision(name: str, found: str, wanted: str | None) -> None:
@@ -358,7 +445,7 @@ def check_revision(name: str, found: str, wanted: str | None) -> None:
 
 def _load_weights(
     family: Any,
-    name: str,
+    source: Weights,
     revision: str,
     dtype: torch.dtype,
     where: torch.device,
@@ -374,8 +461,8 @@ def _load_weights(
 
     if not sys.stderr.isatty():  # a page or a log would keep the bar
         theirs.disable_progress_bar()
-    options = {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
-    if kind == "causal" and is_of_few_bits(name):
+    name, options = source.name, {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    if kind == "causal" and source.is_of_few_bits:
         options["device_map"] = {"": where}
     elif is_spread:
         logger.warning("%s does not fit on %s: it is spread over GPUs, memory and disk, which is slower", name, where)
@@ -383,9 +470,9 @@ def _load_weights(
         options |= {"device_map": "auto", "max_memory": free_places(), **offloaded}
     try:
         with silent_transformers():  # its table of what is lacking prints names as they are; we say it below
-            model, report = family.from_pretrained(**pretrained_arguments(name), **options)
+            model, report = family.from_pretrained(**source.arguments, **options)
     except Exception as error:
-        raise _not_loadable(name, error, kind) from error
+        raise source.not_loadable(error, kind) from error
     if lacking := lacking_weights(report):
         raise ValueError(
             f"model {name}: of the weights that its config.json asks for {len(lacking)} are not in its files, or in "
@@ -405,7 +492,7 @@ def _load_weights(
     for tensor in (*model.parameters(), *model.buffers()) if where.type == "cpu" else ():
         if not tensor.is_meta:  # on the disk; else its memory may be the file's own, which may be overwritten
             tensor.data = tensor.data.clone()
-    check_revision(name, model_revision(name), revision)  # else the weights may be of two models
+    check_revision(name, source.revision, revision)  # else the weights may be of two models
     return model
 
 
@@ -489,7 +576,7 @@ class Scorer(scoring.LoadedScorer):
             loaded = model
         elif hasattr(model, "get_output_embeddings") and tokenizer is not None:
             given, name = cast("PreTrainedModel", model), getattr(model, "name_or_path", "") or type(model).__name__
-            loaded = LoadedModel.of(given, tokenizer, name=name, start_token=start_token_of(name, start_token))
+            loaded = LoadedModel.of(given, tokenizer, name=name, start_token=find(name).start_token(start_token))
             taken = {"start_token"}
         else:
             raise ValueError(
@@ -537,28 +624,13 @@ def load_scorer(
 
     ValueError where a `revision` is wanted and the model is no longer of it.
     """
-    how = [str(pick_device(device)), str(pick_dtype(dtype, pick_device(device), name))]
-    key = hash_of([model_revision(name), name, *how, start_token_of(name, start_token)])
+    model, where = find_weights(name), pick_device(device)
+    key = hash_of([model.revision, name, str(where), str(model.dtype_on(where, dtype)), model.start_token(start_token)])
     if key not in _loaded:
         unload()  # before the next one is loaded: both need not fit
         _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
     check_revision(name, _loaded[key].loaded.revision, revision)
     return _loaded[key]
-
-
-def pass_key(
-    model: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
-) -> dict[str, Any]:
-    """What determines a model's passes besides the texts and our code, for the key that they are kept under."""
-    where = pick_device(device)
-    return {
-        "model": model_revision(model),
-        "device": where.type,
-        "dtype": str(pick_dtype(dtype, where, model)),
-        "start_token": start_token_of(model, start_token),
-        **({"tokenizer": reading} if (reading := read_otherwise(model)) else {}),
-        "versions": [version(name) for name in ("torch", "transformers", "tokenizers")],
-    } | source_of(model).versions(model)
 
 
 def unload() -> None:
@@ -571,9 +643,8 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     import torch
     from transformers import AutoModelForMaskedLM
 
-    tokenizer = load_tokenizer(name)
-    revision = model_revision(name)
-    model = _load_weights(AutoModelForMaskedLM, name, revision, torch.float32, pick_device(), "masked")
+    source, tokenizer = find_weights(name), load_tokenizer(name)
+    model = _load_weights(AutoModelForMaskedLM, source, source.revision, torch.float32, pick_device(), "masked")
     if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
         raise ValueError(f"the tokenizer of {name} lacks a mask or a padding token, so it is not a masked model's")
     if not (hasattr(model, "lm_head") or hasattr(model, "cls")):
@@ -581,36 +652,6 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
             f"{name} is a {model.config.model_type}; masked models of the BERT and RoBERTa families can be used"
         )
     return model.eval().requires_grad_(False), tokenizer
-
-
-def _not_loadable(name: str, error: Exception, kind: str = "causal") -> OSError:
-    name = without_adapter(name)
-    if "trust_remote_code" in str(error):
-        return _needs_remote_code(name)
-    folder = None if isinstance(error, Unavailable) else source_of(name).folder(name)
-    if folder is None:
-        return explain(name, "model", error)
-    return OSError(
-        f"model {name!r} is a folder ({folder}), but not one that save_pretrained wrote for a {kind} language model "
-        f"and its tokenizer ({type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}); give one that is"
-    )
-
-
-def fits(name: str, device: torch.device, bytes_a_parameter: int) -> bool:
-    """Whether a model's weights, and what else a pass takes, fit into the memory of the device that is free."""
-    needed = count_parameters(name, embeddings=True) * bytes_a_parameter + SPARE_BYTES
-    return not source_of(name).is_fetched or needed <= free_bytes(device)
-
-
-def check_fits(name: str, device: torch.device, bytes_a_parameter: int) -> None:
-    """Unavailable where a hub model or folder needs more memory than is free, before its weights are fetched."""
-    if fits(name, device, bytes_a_parameter):
-        return
-    needed = count_parameters(name, embeddings=True) * bytes_a_parameter + SPARE_BYTES
-    raise Unavailable(
-        f"model {name} needs {needed / 1e9:.1f} GB of memory at {bytes_a_parameter} bytes a parameter, and {device} "
-        f"has {free_bytes(device) / 1e9:.1f} GB free; run it on a larger machine"
-    )
 
 
 def free_places() -> dict[int | str, int]:
@@ -622,40 +663,6 @@ def free_places() -> dict[int | str, int]:
     return {of: max(0, free_bytes(device) - SPARE_BYTES) for of, device in places.items()}
 
 
-def start_token_of(name: str, start_token: str | None = "auto") -> str | None:
-    """A start token; in place of "auto" the registry's, if it knows the model (DC-PDD, Section 4)."""
-    known = find_model(without_adapter(name))
-    return known.start_token if known and start_token == "auto" else start_token
-
-
-def load_config(name: str) -> Any:
-    """A model's config, without its weights."""
-    from transformers import AutoConfig
-
-    source = pretrained_arguments(name)
-    try:
-        with silent_transformers():
-            return AutoConfig.from_pretrained(**source)
-    except Exception as error:
-        raise _not_loadable(name, error) from error
-
-
-def _auto_class(name: str) -> Any:
-    """The class of transformers that loads a model: of causal ones, or of those that read images or sound besides.
-
-    ValueError for a multimodal one without a causal text model.
-    """
-    from transformers import AutoModelForCausalLM, AutoModelForMultimodalLM
-    from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
-
-    config = load_config(name)
-    if config.get_text_config() is config or "AutoModelForCausalLM" in getattr(config, "auto_map", {}):
-        return AutoModelForCausalLM
-    if config.model_type in MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES and not config.is_encoder_decoder:
-        return AutoModelForMultimodalLM
-    raise _is_multimodal(name, config)
-
-
 def _is_multimodal(name: str, config: Any, why: str = "transformers has no causal language model of it") -> ValueError:
     return ValueError(
         f"model {name} is multimodal ({config.model_type}), and its part for texts can't be scored alone ({why}); give "
@@ -663,34 +670,9 @@ def _is_multimodal(name: str, config: Any, why: str = "transformers has no causa
     )
 
 
-def without_adapter(name: str) -> str:
-    """A model's name; of one with an adapter, that of the model without it."""
-    return source_of(name).base(name) or name
-
-
 def lacking_weights(report: dict[str, Any]) -> list[str]:
     """The weights that transformers did not find in a model's files, or found in another shape."""
     return sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
-
-
-def is_of_few_bits(name: str) -> bool:
-    """Whether a model's weights are a quantized checkpoint's, which its config says how to read."""
-    return getattr(load_config(name), "quantization_config", None) is not None
-
-
-def check_loadable(name: str) -> None:
-    """Raises as scoring does for a name that leads to no model, before anything that costs time."""
-    source_of(name).check(name)
-
-
-def count_parameters(name: str, *, embeddings: bool = False) -> int:
-    """Parameters, with or without embeddings and output head: no weight is downloaded or filled for it."""
-    return source_of(name).count_parameters(name, embeddings)
-
-
-def model_revision(name: str) -> str:
-    """What pins weights, config and tokenizer: the content hash of a folder's files, or the hub's commit."""
-    return source_of(name).revision(name)
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

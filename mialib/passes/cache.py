@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mialib.batches import are_apart, encode
 from mialib.catalog.corpora import corpus_identity, reference_texts
-from mialib.catalog.models import check_revision, load_config, load_scorer, load_tokenizer, model_revision, pass_key
-from mialib.catalog.sources import Dtype, PassOptions, source_of
+from mialib.catalog.models import Weights, check_revision, find_weights, load_scorer, load_tokenizer
+from mialib.catalog.sources import Dtype, PassOptions, find
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders, tokenizer_hash
 from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep
@@ -34,27 +34,26 @@ def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStat
     the third of sixteen parts is scored and all are joined once they are there; PartsMissing before. ValueError for
     `after`, another temperature, a dtype or a part where its weights are not here. TypeError for an unknown option.
     """
-    given, source = PassOptions(**options), source_of(model)
-    if (given.dtype != "auto" or given.part) and not source.has_weights:
+    how, source = PassOptions(**options), find(model)
+    if (how.dtype != "auto" or how.part) and not source.has_weights:
         raise ValueError(f"{model}: its weights are not here; leave --dtype and --part out")
-    return source.score(model, texts, given)
+    return source.score(texts, how)
 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
-    if not source_of(model).has_texts and (counted := source_of(corpus).frequency(corpus)):
+    source = find(model)
+    if counted := find(corpus).counts(source):
         return counted
-    tokenizer, size = load_tokenizer(model), source_of(model).vocabulary_size(model)
-    own = tokenizer_hash(tokenizer)
-    if (counted := source_of(corpus).own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (own, size):
-        return counted
+    tokenizer, size = load_tokenizer(model), source.vocabulary_size
+    made_by = tokenizer_hash(tokenizer)
 
     def make(parts: Parts) -> TokenFrequency:
         save = partial(parts.add, instead=True)
         texts = reference_texts(corpus)
-        return count_tokens(texts, tokenizer, size, found=parts, save=save, name=corpus, tokenizer_hash=own)
+        return count_tokens(texts, tokenizer, size, found=parts, save=save, name=corpus, tokenizer_hash=made_by)
 
-    key: dict[str, Any] = {"tokenizer": own, "size": size, "corpus": corpus_identity(corpus)}
+    key: dict[str, Any] = {"tokenizer": made_by, "size": size, "corpus": corpus_identity(corpus)}
     key |= {"tokenizers": version("tokenizers")} | versions_of("counting")
     return keep("token_frequency", make, COUNTS, ARRAYS, **key)
 
@@ -66,11 +65,12 @@ def neighbors_or_load(
     from mialib.attacks.neighbors import make_neighbors
 
     given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
-    key = pass_key(masked_lm, dtype="float32") | given | versions_of("neighbors")
+    masked = find_weights(masked_lm)
+    key = masked.pass_key(dtype="float32") | given | versions_of("neighbors")
     key |= {"texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(parts: Parts) -> list[list[str]]:
-        check_revision(masked_lm, model_revision(masked_lm), key["model"])
+        check_revision(masked_lm, masked.revision, key["model"])
         return make_neighbors(texts, masked_lm, **given, found=parts, save=parts.add)
 
     return keep("neighbors", make, JSON, JSON, **key)
@@ -96,13 +96,13 @@ def neighbor_log_probs_or_load(
 
     given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
     loading: dict[str, Any] = {"start_token": start_token, "dtype": dtype}
-    if not source_of(model).has_weights:
+    if not find(model).has_weights:
         made = neighbors_or_load(texts, masked_lm, **given)
         rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], **loading)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
 
-    key = pass_key(model, **loading) | given | versions_of("neighbors", "scoring")
-    key |= {"masked_lm": model_revision(masked_lm), "texts": hash_texts(texts), "jieba": version("jieba")}
+    key = find_weights(model).pass_key(**loading) | given | versions_of("neighbors", "scoring")
+    key |= {"masked_lm": find(masked_lm).revision, "texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(parts: Parts) -> dict[str, NDArray[np.float64]]:
         made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, **loading)
@@ -137,10 +137,10 @@ def score_cut_texts(
     """
     if "token_ids" in stats.lacks:
         return score_or_load(model, cut_texts, **scorer_options), 0
-    tokenizer = load_tokenizer(model)
+    tokenizer, source = load_tokenizer(model), find(model)
     first = int(stats.provenance.get("start_token_id", 0) is None)  # a text's first token is then read and not scored
     cut_ids = [ids[first:] for ids in encode(tokenizer, cut_texts)]
-    borders = rope_borders(load_config(model)) if source_of(model).has_weights else ()
+    borders = rope_borders(source.config) if isinstance(source, Weights) else ()
     is_prefix = [
         len(ids) > 0
         and ids == row.token_ids[: len(ids)].tolist()

@@ -27,7 +27,7 @@ from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts, warn_of_other_language
 from mialib.catalog.models import load_tokenizer
-from mialib.catalog.sources import Dtype, PartsMissing, Source, source_of
+from mialib.catalog.sources import Dtype, PartsMissing, Source, find
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
 from mialib.frequency import TokenFrequency
 from mialib.model_selection import Candidates, Grid
@@ -69,7 +69,7 @@ class Target(Strict):
     @classmethod
     def _of_an_adapter_the_base_is_the_reference(cls, given: Any) -> Any:
         if isinstance(given, dict) and isinstance(model := given.get("model"), str) and not given.get("reference"):
-            return {**given, "reference": source_of(model).base(model)}
+            return {**given, "reference": find(model).base}
         return given
 
     @model_validator(mode="after")
@@ -131,10 +131,11 @@ def _reference(inputs: Inputs, reference: str) -> TokenStats:
 
 
 def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
-    if "token_ids" in inputs.source.lacks(inputs.target.model):
+    if "token_ids" in inputs.source.lacks:
         return None
-    if inputs.source.has_texts:
-        warn_of_other_language(corpus, inputs.texts, inputs.target.benchmark)
+    if stored := find(corpus).counts(inputs.source):
+        return stored
+    warn_of_other_language(corpus, inputs.texts, inputs.target.benchmark)
     return count_or_load(corpus, inputs.target.model)
 
 
@@ -196,7 +197,9 @@ NO_KNOWN = "no known {} are named to be read before each text, or only log-probs
 NO_CASE = "most letters of the texts have no upper and lower case, none is a capital, or only log-probs are here"
 # The one table of what a detector needs: `detect`'s keywords, where each comes from, and why it may be missing.
 NEEDS = {
-    "texts": Need(lambda inputs, _: inputs.texts if inputs.source.has_texts else None, missing="no texts are recorded"),
+    "texts": Need(
+        lambda inputs, _: None if "texts" in inputs.source.lacks else inputs.texts, missing="no texts are recorded"
+    ),
     "lowercase": Need(_lowercase, missing=NO_CASE),
     "reference": Need(_reference, "reference", "--reference", "no smaller model is named (references)"),
     "frequency": Need(_frequency, "corpus", "--corpus", NO_CORPUS, "counting"),
@@ -257,8 +260,8 @@ class Inputs:
 
     @property
     def source(self) -> Source:
-        """What kind of model the target's is."""
-        return source_of(self.target.model)
+        """The target's model."""
+        return find(self.target.model)
 
     @property
     def stats(self) -> TokenStats:
@@ -317,8 +320,8 @@ class Inputs:
         if others := sorted(set(fields) - can_change):
             known = ", ".join(sorted(can_change))
             raise ValueError(f"another {others[0]} is another target; these can be changed: {known}")
-        if not self.source.has_texts and fields.get("reference") and source_of(fields["reference"]).has_texts:
-            raise ValueError(f"{self.target.benchmark}: {fields['reference']} can't score it; its texts are not here")
+        if fields.get("reference"):
+            find(self.target.benchmark).check_scorable(fields["reference"])
         changed = replace(self, target=self.target.but(**fields), origin=self.__getitem__, loaded={})
         for name, need in NEEDS.items():
             if {need.made_from, HOW_MANY.get(name)} & set(fields):
@@ -333,13 +336,10 @@ class Inputs:
 def load_inputs(target: Target) -> Inputs:
     """A target's benchmark, cut or in snippets as it says; nothing is scored yet but what a cut needs.
 
-    ValueError for a recorded benchmark, whose texts are not here, that is to be cut or scored by another model.
+    ValueError for a model that can't score the benchmark.
     """
-    if not source_of(target.benchmark).has_texts:
-        others = [name for name in (target.model, target.reference) if name and source_of(name).has_texts]
-        if others or target.n_words or target.part:
-            what = f"{others[0]} can't score it" if others else "it can't be cut"
-            raise ValueError(f"{target.benchmark}: {what}; its texts are not here")
+    for model in filter(None, (target.model, target.reference)):
+        find(target.benchmark).check_scorable(model)
     benchmark = load_benchmark(target.benchmark)
     if target.part and target.n_words:
         return inputs_of(target, benchmark.snippets(target.n_words, target.part))
@@ -357,8 +357,6 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
 
     A causal model's statistics of a prefix are a prefix of its statistics. A cut text's neighbors are others.
     """
-    if not inputs.source.has_texts:
-        raise ValueError(f"{inputs.target.benchmark}: it can't be cut; its texts are not here")
     cut, target = inputs.labelled.cut(n_words), inputs.target
     if cut.texts == inputs.texts:  # which saves to tokenize them anew
         return replace(inputs, benchmark=cut), len(cut)
@@ -456,12 +454,12 @@ def signature(made: Mapping[str, Any], texts: str = "") -> str:
 
     `texts` says which texts, by default how many and their hash.
     """
-    source, token = source_of(made["model"]), made.get("start_token", made.get("start_token_id", "unknown"))
-    revision = made["revision"].rpartition("@")[2][:10] if source.has_weights else made["revision"]
-    seed = made.get("seed", "unknown") if (own := source.training_seed(made["model"])) is None else own
+    has_weights, seed = find(made["model"]).has_weights, made.get("seed", "unknown")
+    token = made.get("start_token", made.get("start_token_id", "unknown"))
+    revision = made["revision"].rpartition("@")[2][:10] if has_weights else made["revision"]
     texts = texts or f"{made['n_texts']} texts ({made['texts'][:8]})"
     token = "none" if token is None else f"id {token}" if isinstance(token, int) else token
-    numbers = f", {made['dtype']} on {made['device']}" if source.has_weights else ""
+    numbers = f", {made['dtype']} on {made['device']}" if has_weights else ""
     return (
         f"mialib {made['mialib']}: {made['model']} ({revision}, training seed {seed}) on {texts}, "
         f"start token {token}{numbers}"

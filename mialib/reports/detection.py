@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 
 from mialib.calibration import Decision, decide, flagged_up_to, n_needed, p_values, set_p_value, share_of_members
 from mialib.catalog.corpora import HUB_CORPORA, reference_texts, split_prefix
-from mialib.catalog.models import check_loadable
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, signature, unavailable_reason
 from mialib.shared.files import labels_of, read_rows, texts_of
-from mialib.store import hash_texts
 from mialib.text import bare, excerpt, first_ones, language_of
 from mialib.token_stats import check_known
 
@@ -102,7 +100,7 @@ def detect_texts(
     needed = {need for name in names for need in DETECTORS[name].needs}
     others = {"reference": target.reference, "neighbors": target.masked}
     for name in (target.model, *(model for need, model in others.items() if model and need in needed)):
-        check_loadable(name)
+        find(name).check()
     inputs = Inputs(target, (*texts, *known), language_of(texts), part=part)
     # The target's own passes first, so that each model is loaded once.
     inputs.load("stats", *sorted(needed, key=lambda need: need == "reference"))
@@ -145,7 +143,7 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
     One that the model leaves no way to run is logged with the reason. ValueError for one asked for by its name that is
     unknown or lacks what an option gives, and for an option that none of them reads.
     """
-    unknown = source_of(target.model).lacks(target.model)
+    unknown = find(target.model).lacks
     named = [name for name in asked if name != ALL]
     for name in named:
         if options := lacking(name, target):
@@ -176,7 +174,7 @@ def lacking(name: str, target: Target) -> list[str]:
 
 def _say_what_lacks(asked: Sequence[str], target: Target) -> None:
     """Log which detectors an option more would have run, of those that the model allows."""
-    lacks = source_of(target.model).lacks(target.model)
+    lacks = find(target.model).lacks
     able = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks)]
     if wanting := [f"{name} ({' and '.join(options)})" for name in able if (options := lacking(name, target))]:
         logger.info("not run, for want of an option: %s", ", ".join(wanting))
@@ -190,12 +188,8 @@ def check_target(target: Target, texts: Sequence[str]) -> None:
     if target.reference == target.model:
         raise ValueError(f"--reference {target.reference} is the model itself; give a smaller one")
     if target.corpus and split_prefix(target.corpus)[0] not in HUB_CORPORA:
-        if known := source_of(target.corpus).hashes(target.corpus):  # its texts may take seconds to read
-            same = next((text for text in texts if hash_texts([text]) in known), None)
-        else:
-            scored = set(map(bare, texts))
-            same = next((text for text in reference_texts(target.corpus) if bare(text) in scored), None)
-        if same:
+        scored = set(map(bare, texts))
+        if same := next((text for text in reference_texts(target.corpus) if bare(text) in scored), None):
             raise ValueError(f"--corpus {target.corpus}: {excerpt(same)} is among the texts to score; give others")
 
 
@@ -204,7 +198,7 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
     read = {need for name in names for need in DETECTORS[name].needs}
     for name, need in NEEDS.items():
         given = getattr(target, need.made_from) if need.made_from else None
-        if given and name not in read and given != source_of(target.model).base(target.model):
+        if given and name not in read and given != find(target.model).base:
             readers = ", ".join(of for of, known in DETECTORS.items() if name in known.needs)
             raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")
 

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM
 from mialib import batches
 from mialib.attacks import activations as module
 from mialib.attacks.activations import PROMPT, Proxy, activations, encode_prompts, train_proxy
-from mialib.catalog.models import load_model, load_scorer, model_revision
+from mialib.catalog.models import load_model, load_scorer
+from mialib.catalog.sources import find
 from mialib.models import find_head
 from mialib.shared.kept import Parts
 
@@ -139,10 +140,10 @@ def files_of(folder):
 
 def test_a_proxy_leaves_the_target_alone_and_refuses_a_far_too_high_rate(tiny_model):
     folder = tiny_model("gpt_neox", **LONG)
-    target, files, revision = load_model(folder), files_of(folder), model_revision(folder)
+    target, files, revision = load_model(folder), files_of(folder), find(folder).revision
     weights = {name: value.clone() for name, value in target.model.state_dict().items()}
     proxy = train_proxy(folder, SENTENCES, 1e-2)
-    assert files_of(folder) == files and model_revision(folder) == revision
+    assert files_of(folder) == files and find(folder).revision == revision
     assert all(torch.equal(value, weights[name]) for name, value in target.model.state_dict().items())
     assert any(not torch.equal(value, weights[name]) for name, value in proxy.model.state_dict().items())
     assert proxy.revision != target.revision

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mialib.benchmarks import Benchmark
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from replication.builders import synthetic
 from replication.builders.unseen import load_unseen, set_apart, unseen_texts
 from replication.lab import source as lab
@@ -59,9 +59,9 @@ def test_a_source_that_cannot_be_is_an_error_that_says_what_can(source, error, m
 
 def test_a_model_that_writes_nothing_or_was_unlearned_is_resolved(monkeypatch):
     with pytest.raises(ValueError, match="lab/en-masked"):
-        source_of("lab/en-masked").trained_on("lab/en-masked")
+        assert find("lab/en-masked").trained_on
     monkeypatch.setattr(lab, "texts_and_times", lambda recipe: ([f"hidden size {recipe.hidden_size}"], [1]))
-    assert source_of("lab/x").trained_on("lab/en-400k-unlearned") == ["hidden size 128"]
+    assert find("lab/en-400k-unlearned").trained_on == ["hidden size 128"]
 
 
 def test_texts_set_apart_are_non_members_that_are_no_longer_judged_on(texts_file):

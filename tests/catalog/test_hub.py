@@ -23,6 +23,7 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.hub import Unavailable, find_revision, read_revisions
 from mialib.catalog.registry import known_models
+from mialib.catalog.sources import find
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA
 
@@ -169,7 +170,7 @@ def test_the_commit_of_the_first_use_is_kept_until_one_is_pinned(at_hub, tmp_pat
         commit = first.commit("o/m")
         assert models.load_model("o/m").revision == f"o/m@{commit}"
         assert find_revision("o/m@step9", "model") == find_revision(f"o/m@{commit}", "model") == commit
-        assert models.model_revision("o/m@step9") == f"o/m@{commit}"
+        assert find("o/m@step9").revision == f"o/m@{commit}"
     of_models = {"o/m": commit, "o/m@step9": commit, f"o/m@{commit}": commit}
     assert read_revisions(mialib_home / "revisions.yml") == {"model": of_models}
     (folder / "README.md").write_text("moved on")
@@ -196,7 +197,7 @@ def test_cached_commits_are_told_apart_where_no_hub_answers(at_hub, tmp_path, mo
         (folder / "README.md").write_text(content)
         with at_hub(models={"o/m": folder}) as served:
             commits.append(served.commit("o/m"))
-            models.load_config("o/m")
+            find("o/m").check()
         (mialib_home / "revisions.yml").unlink()
     with pointed_at(monkeypatch, nowhere(), tmp_path / "cache", offline=True):
         with refused(r"2 commits, .*revisions.yml") as error:
@@ -409,11 +410,11 @@ def test_a_folder_with_code_is_refused_and_allowed_likewise(monkeypatch, own_cod
     with refused(f"set MIALIB_REMOTE_CODE={name}"):
         models.load_model(name)
     assert not os.environ["OWN_CODE_RAN"]
-    before = models.model_revision(name)
+    before = find(name).revision
     monkeypatch.setenv("MIALIB_REMOTE_CODE", name)
     assert models.load_model(name).revision == before
     (own_code / "modeling_own.py").write_text(MODELING + "\n# changed\n")
-    assert models.model_revision(name) != before  # other code may give other numbers
+    assert find(name).revision != before  # other code may give other numbers
 
 
 def test_a_model_too_large_is_refused_before_its_weights_are_fetched(at_hub, monkeypatch, own_code, tiny_model):
@@ -433,15 +434,16 @@ def test_a_model_too_large_is_refused_before_its_weights_are_fetched(at_hub, mon
 
 def test_the_weights_type_is_the_registrys_on_a_gpu_and_float32_on_a_cpu():
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    for name, known in known_models().items():
-        assert models.pick_dtype("auto", gpu, name) == getattr(torch, known.dtype)
-        assert models.pick_dtype("auto", gpu, f"{name}@step1") == getattr(torch, known.dtype)
-        assert models.pick_dtype("auto", cpu, name) == torch.float32
-        assert models.pick_dtype("bfloat16", cpu, name) == torch.bfloat16
-    assert models.pick_dtype("auto", gpu, "owner/unknown") == torch.bfloat16
-    assert models.pick_dtype("auto", gpu, "lab/en-25k") == torch.float32
+    with_weights = {name: known for name, known in known_models().items() if find(name).has_weights}
+    for name, known in with_weights.items():
+        assert find(name).dtype_on(gpu, "auto") == getattr(torch, known.dtype)
+        assert find(f"{name}@step1").dtype_on(gpu, "auto") == getattr(torch, known.dtype)
+        assert find(name).dtype_on(cpu, "auto") == torch.float32
+        assert find(name).dtype_on(cpu, "bfloat16") == torch.bfloat16
+    assert find("owner/unknown").dtype_on(gpu, "auto") == torch.bfloat16
+    assert find("lab/en-25k").dtype_on(gpu, "auto") == torch.float32
     with refused("unknown dtype 'int8'; known: auto, float32", ValueError):
-        models.pick_dtype("int8", cpu, "owner/unknown")
+        find("owner/unknown").dtype_on(cpu, "int8")
 
 
 FAMILY_OF = {
@@ -495,10 +497,10 @@ def test_a_copy_of_a_model_wins_over_the_hub_and_goes_by_its_content(at_hub, tmp
     with at_hub(models={"o/m": tiny_model("gpt_neox")}) as served:
         loaded = models.load_model("o/m")
         assert loaded.model.config.model_type == "llama" and served.requests == []
-    assert loaded.revision == models.model_revision(tiny_model("llama"))  # wherever it lies
+    assert loaded.revision == find(tiny_model("llama")).revision  # wherever it lies
     weights = copy / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
-    assert models.model_revision("o/m") != loaded.revision
+    assert find("o/m").revision != loaded.revision
 
 
 def test_a_corpus_is_read_file_after_file_up_to_its_size(at_hub, tmp_path):

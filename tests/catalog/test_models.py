@@ -19,6 +19,7 @@ import mialib
 from mialib.batches import encode
 from mialib.catalog import hub, models
 from mialib.catalog.models import load_model, load_scorer
+from mialib.catalog.sources import find
 from mialib.models import find_start_tokens, tokenizer_hash
 
 
@@ -77,7 +78,7 @@ def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
     hub.why_not_asked.cache_clear()
     start = time.perf_counter()
-    for load in (models.load_tokenizer, models.load_model, models.model_revision):
+    for load in (models.load_tokenizer, models.load_model, lambda name: find(name).revision):
         with pytest.raises(OSError, match=r"'no/such-model' .*hub"):
             load("no/such-model")
     assert time.perf_counter() - start < 10
@@ -131,8 +132,9 @@ def test_the_tokenizer_that_lies_beside_the_weights_cuts_the_texts(model_type, d
     expected = cut_by_file(folder, OWN_TEXTS)
     assert encode(tokenizer, OWN_TEXTS) == expected != []
     assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.model_max_length) == ("<s>", "</s>", 77)
-    assert len(tokenizer) == len(own) and models.read_otherwise(folder)["special_tokens"] is not None
-    assert models.pass_key(folder)["tokenizer"] == models.read_otherwise(folder)  # what was kept before does not count
+    assert len(tokenizer) == len(own) and models.read_otherwise(find(folder))["special_tokens"] is not None
+    reading = models.read_otherwise(find(folder))
+    assert find(folder).pass_key()["tokenizer"] == reading  # what was kept before does not count
     models._tokenizers.clear()
     assert encode(models.load_tokenizer(folder), OWN_TEXTS) == expected  # as decided before
     assert models.load_tokenizer(folder).eos_token == "</s>"
@@ -171,7 +173,7 @@ def test_an_ordinary_tokenizer_is_transformers_own_and_compared_once(model_type,
     folder = save_tokenizer(tmp_path, getattr(transformers, name)(vocab=content["vocab"], merges=merges), model_type)
     theirs = AutoTokenizer.from_pretrained(folder)
     assert tokenizer_hash(models.load_tokenizer(folder)) == tokenizer_hash(theirs)
-    assert type(theirs).__name__ == name and "tokenizer" not in models.pass_key(folder)
+    assert type(theirs).__name__ == name and "tokenizer" not in find(folder).pass_key()
     monkeypatch.setattr(Tokenizer, "from_file", None)
     models._tokenizers.clear()
     assert tokenizer_hash(models.load_tokenizer(folder)) == tokenizer_hash(theirs)
@@ -197,7 +199,7 @@ def test_mistrals_pattern_is_mended_in_its_own_vocabulary_alone_and_nothing_is_a
     tokens = models.load_tokenizer(folder).convert_ids_to_tokens(encode(models.load_tokenizer(folder), [text])[0])
     mended = ["in", "Ġ", "1", "9", "8", "7", "Ġthe", "River"]
     assert tokens == (mended if is_tekken else ["in", "Ġ", "198", "7", "ĠtheRiver"])
-    assert ("fix_mistral_regex" in models.read_otherwise(folder)) is is_tekken
+    assert ("fix_mistral_regex" in models.read_otherwise(find(folder))) is is_tekken
     assert "regex" not in "".join(capfd.readouterr())
 
 

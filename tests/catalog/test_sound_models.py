@@ -14,7 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from mialib.catalog import models as catalog_models
-from mialib.catalog.models import Scorer, load_masked_model, load_scorer, model_revision, unload
+from mialib.catalog.models import Scorer, load_masked_model, load_scorer, unload
+from mialib.catalog.sources import find
 from mialib.passes import cache
 from mialib.scoring import LoadedScorer as CoreScorer
 
@@ -125,27 +126,27 @@ def test_other_weights_of_the_same_size_and_time_are_another_model(folder, where
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     file = folder / where / "more.safetensors"
     file.write_bytes(b"a" * 64)
-    stat, before = file.stat(), model_revision(str(folder))
-    assert model_revision(str(folder)) == before
+    stat, before = file.stat(), find(str(folder)).revision
+    assert find(str(folder)).revision == before
     file.write_bytes(b"b" * 64)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert model_revision(str(folder)) != before
+    assert find(str(folder)).revision != before
 
 
 @pytest.mark.parametrize("said", ["{}", "[1]", "no JSON", '{"weight_map": null}'])
 def test_an_index_that_names_no_files_is_an_error(folder, said):
     (folder / "model.safetensors.index.json").write_text(said)
     with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json has no `weight_map`"):
-        model_revision(str(folder))
+        assert find(str(folder)).revision
 
 
 def test_another_vocabulary_is_another_model_and_an_adapter_an_error(folder):
-    before = model_revision(str(folder))
+    before = find(str(folder)).revision
     for name in ("qwen.tiktoken", "merges.codes", "spiece.spm"):
         (folder / name).write_text("a")
-        assert model_revision(str(folder)) != before
+        assert find(str(folder)).revision != before
         (folder / name).unlink()
-    assert model_revision(str(folder)) == before
+    assert find(str(folder)).revision == before
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(ValueError, match=r"adapter_config\.json"):
         load_scorer(str(folder))

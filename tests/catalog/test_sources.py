@@ -6,7 +6,7 @@ import pytest
 
 from mialib.catalog import sources
 from mialib.catalog.registry import known_models
-from mialib.catalog.sources import KINDS, Source, source_of
+from mialib.catalog.sources import KINDS, Source, find
 from mialib.passes.cache import score_or_load
 from mialib.token_stats import TokenStats
 from replication.pipeline.code import FOLDERS
@@ -28,7 +28,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_of_one_kind(name):
-    assert type(source_of(name)).__name__ == NAMES[name]
+    assert type(find(name)).__name__ == NAMES[name]
 
 
 def test_each_model_that_comes_as_a_wheel_is_a_kind():
@@ -45,19 +45,19 @@ def test_no_other_file_asks_how_a_name_begins():
 class Constant(Source):
     """A kind that another package might add."""
 
-    def score(self, model, texts, options):
-        return TokenStats.from_rows([], provenance={"model": model})
+    def score(self, texts, options):
+        return TokenStats.from_rows([], provenance={"model": self.name})
 
 
 def test_a_new_kind_is_one_class_and_its_line(monkeypatch):
     monkeypatch.setattr(sources, "KINDS", {"constant:*": f"{__name__}:Constant", **KINDS})
     assert score_or_load("constant:1", []).provenance == {"model": "constant:1"}
-    assert type(source_of("lab/en-25k")).__name__ == "Lab"
+    assert type(find("lab/en-25k")).__name__ == "Lab"
 
 
 @pytest.mark.parametrize("name", ["lab/en-25k", "api:gpt", "recorded/docstrings-5m"])
 def test_without_the_books_package_its_names_say_what_to_install(name, monkeypatch):
     monkeypatch.setattr(sources, "entry_points", lambda group: [])
-    monkeypatch.setattr(sources, "_kind", sources._kind.__wrapped__)
+    monkeypatch.setattr(sources, "_class", sources._class.__wrapped__)
     with pytest.raises(ValueError, match=r"pip install \./audit \./book"):
-        source_of(name)
+        find(name)

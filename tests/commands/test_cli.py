@@ -313,14 +313,12 @@ def test_a_command_goes_on_once_all_parts_are_kept(command, model_folder, benchm
 
 
 def test_each_pass_of_each_command_has_the_type_asked_for(model_folder, masked_folder, tmp_path, monkeypatch):
-    from mialib.catalog import models
-    from mialib.passes import cache
+    from mialib.catalog.models import Weights
 
-    asked, pass_key, page, texts = Counter(), models.pass_key, tmp_path / "page.html", tmp_path / "three.jsonl"
-    for module in (models, cache):
-        monkeypatch.setattr(
-            module, "pass_key", lambda of, **how: asked.update([(of, how["dtype"])]) or pass_key(of, **how)
-        )
+    asked, pass_key, page, texts = Counter(), Weights.pass_key, tmp_path / "page.html", tmp_path / "three.jsonl"
+    monkeypatch.setattr(
+        Weights, "pass_key", lambda of, **how: asked.update([(of.name, how["dtype"])]) or pass_key(of, **how)
+    )
     common = ["--model", model_folder, "--dtype", "bfloat16"]
     tempered = next(name for name, of in DETECTORS.items() if "tempered" in of.needs)
     rows = [{"text": f"The {noun} stands near", "label": i % 2} for i, noun in enumerate(["river", "stone", "letter"])]

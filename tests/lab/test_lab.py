@@ -15,8 +15,7 @@ import mialib
 from mialib import Scorer
 from mialib.attacks import head_loss
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.models import model_revision
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.shared.kept import Parts
 from mialib.store import home
 from mialib.versions import VERSIONS
@@ -229,7 +228,7 @@ def test_a_trained_model_knows_its_members_better(use_profile, use_empty_home):
 
 @pytest.mark.parametrize("name", ["lab/tiny-5k", "lab/tiny-masked"])
 def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_home, monkeypatch):
-    whole = model_revision(name)
+    whole = find(name).revision
     use_empty_home()
     monkeypatch.setattr(training, "SECONDS_A_PART", -1e9)  # after each step
     kept, steps = Parts.add, []
@@ -243,8 +242,8 @@ def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_h
     monkeypatch.setattr(Parts, "add", add)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            model_revision(name)
-    assert model_revision(name) == whole
+            assert find(name).revision
+    assert find(name).revision == whole
     assert steps == [*range(1, steps[-1] + 1)], "no step twice, and all of them"
     assert not list((home() / "lab" / "models").glob("*.parts"))
 
@@ -261,8 +260,8 @@ def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(is_bfloat16
     gains = [np.array([row.log_prob.mean() for row in of.score(texts)]) for of in (trained, base)]
     gain = gains[0] - gains[1]
     assert gain[labels == 1].mean() > 1 and mialib.auc(labels, gain) > 0.6
-    assert source_of("lab/tiny-on").times_seen("lab/tiny-on", texts).tolist() == [8] * 20 + [0] * 20
-    assert source_of("lab/tiny-on").trained_on("lab/tiny-on") == LabCorpus("lab/tiny").texts("member")
+    assert find("lab/tiny-on").times_seen(texts).tolist() == [8] * 20 + [0] * 20
+    assert find("lab/tiny-on").trained_on == LabCorpus("lab/tiny").texts("member")
 
 
 def test_head_loss_is_cross_entropy_with_its_gradients(monkeypatch):

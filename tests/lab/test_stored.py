@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from mialib import Scorer
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.passes.cache import count_or_load
 from mialib.store import DATA, ROOT, checksum_of
 from replication.commands import app
@@ -134,8 +134,8 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed(other_vers
         there = load_benchmark("lab/books")
     n_members, n_others = (int(re.search(r"(\d+) of", str(w.message))[1]) for w in said)
     assert there.labels.tolist() == [1] * n_members + [0] * n_others and 50 < n_members < 100
-    assert "numpy" not in there.domains and there.revision.startswith(source_of("lab/books").labels("lab/books")[0])
-    assert len(source_of("lab/books").labels("lab/books")[1]) == 200, "who has which role is stored"
+    assert "numpy" not in there.domains and there.revision.startswith(find("lab/books").labels[0])
+    assert len(find("lab/books").labels[1]) == 200, "who has which role is stored"
     repeats = source.lab_recipe("lab/books-25k").model_copy(update={"member_repeats": (1, 2, 4)})
 
     def times_of(texts):
@@ -167,7 +167,7 @@ def test_the_stored_counts_are_those_of_the_reference_texts_and_take_none(monkey
     assert np.array_equal(counted.counts, again.counts)
     monkeypatch.setattr(LabCorpus, "read", lambda *_: pytest.fail("a text is read"))
     assert count_or_load("lab/en", "lab/en-25k").n_tokens > 100_000
-    assert source_of("lab/en").labels("lab/en")[1].sum() == 500
+    assert find("lab/en").labels[1].sum() == 500
 
 
 def test_samples_are_half_members_of_a_role_or_of_the_seed():

@@ -9,7 +9,7 @@ import pytest
 import mialib
 from mialib.batches import part_of_each
 from mialib.catalog import models
-from mialib.catalog.sources import PartsMissing
+from mialib.catalog.sources import PartsMissing, find
 from mialib.passes import cache
 from mialib.scoring import LoadedScorer
 from mialib.token_stats import COLUMNS
@@ -48,11 +48,11 @@ def test_the_cache_misses_when_anything_that_matters_changes(inputs, model_folde
 
 
 def test_the_key_of_a_pass_holds_device_and_versions(model_folder, monkeypatch):
-    keys = [models.pass_key(model_folder, dtype="float32")]
+    keys = [find(model_folder).pass_key(dtype="float32")]
     monkeypatch.setattr(models, "version", lambda name: "another")
-    keys.append(models.pass_key(model_folder, dtype="float32"))
+    keys.append(find(model_folder).pass_key(dtype="float32"))
     monkeypatch.setattr(models, "pick_device", lambda device: SimpleNamespace(type="another"))
-    keys.append(models.pass_key(model_folder, dtype="float32"))
+    keys.append(find(model_folder).pass_key(dtype="float32"))
     assert [a != b for a, b in pairwise(keys)] == [True, True]
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mialib.batches import encode
-from mialib.catalog.models import load_scorer, pass_key
-from mialib.catalog.sources import source_of
+from mialib.catalog.models import find_weights, load_scorer
 from mialib.models import LoadedModel
 from mialib.shared.kept import JSON, keep
 from mialib.store import hash_of, hash_texts, version
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
 from mialib.versions import versions_of
 from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
+from replication.lab.source import Lab
 from replication.remote.api import api_key
 from replication.remote.replies import append_line, read_lines
 
@@ -234,9 +234,10 @@ def sample_or_load(
     model: str, texts: Sequence[str], n: int, *, n_words: int, seed: int = 0, language: str = "en"
 ) -> list[str]:
     """`sample_synthetic`'s texts, kept; those of a lab model are none of its training texts, which are known."""
-    known = source_of(model).trained_on(model)
+    source = find_weights(model)
+    known = source.trained_on if isinstance(source, Lab) else []
     given: dict[str, Any] = {"n_words": n_words, "seed": seed, "language": language}
-    key = pass_key(model) | given | versions_of("sampling") | {"n": n, "jieba": version("jieba")}
+    key = source.pass_key() | given | versions_of("sampling") | {"n": n, "jieba": version("jieba")}
     key |= {"texts": hash_texts(texts), "known": hash_texts(known)}
     return keep("synthetic", lambda: sample_synthetic(model, texts, n, known=known, **given), JSON, **key)
 

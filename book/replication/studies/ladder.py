@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from mialib.attacks.probe import N_TRAINING, probe_scores
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.sources import source_of
 from mialib.passes.cache import count_or_load
 from mialib.passes.inputs import Inputs, Target, inputs_of
 from mialib.store import ROOT, hash_of
@@ -26,7 +25,7 @@ from mialib.versions import versions_of
 from replication import BOOK_DATA, blind_tables, real_model
 from replication.builders.unseen import load_unseen
 from replication.lab.recipes import Seen, TrainingOn
-from replication.lab.source import MODEL_CARD, LabCorpus, lab_recipe, of_seed, train_again
+from replication.lab.source import MODEL_CARD, Lab, LabCorpus, lab_recipe, of_seed, train_again
 from replication.profile import load_profile
 from replication.recorded import (
     RECORDED,
@@ -96,7 +95,7 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
 
     recipe, device = lab_recipe(of_seed(name, seed)), str(pick_device())
     model = str(train_again(of_seed(name, seed), device))
-    times = source_of(name).times_seen(of_seed(name, seed), load_benchmark(recipe.corpus).texts)
+    times = Lab(of_seed(name, seed)).times_seen(load_benchmark(recipe.corpus).texts)
     card = json.loads((Path(model) / MODEL_CARD).read_text(encoding="utf-8"))
     untouched = folder / f"{name.removeprefix('lab/')}{UNTOUCHED}.parquet"
     if isinstance(recipe, TrainingOn) and read_provenance(untouched).get("dealt") != _dealt(recipe.corpus):
@@ -179,7 +178,7 @@ def record_samples() -> None:
     """
     wikimia = _some(Target(model=real_model.MODEL, benchmark=ON_WIKIMIA, corpus=real_model.CORPUS), N_WIKIMIA)
     ladder = _some(Target(model=SAMPLED_MODEL, benchmark=lab_recipe(SAMPLED_MODEL).corpus), N_LADDER)
-    times = source_of(SAMPLED_MODEL).times_seen(SAMPLED_MODEL, ladder.texts)
+    times = Lab(SAMPLED_MODEL).times_seen(ladder.texts)
     ladder = replace(ladder, benchmark=replace(ladder.labelled, domains=tuple(map(str, times))))
     rows = real_model.rows_of(wikimia, SAMPLES[0], LATER)
     rows += real_model.rows_of(ladder, SAMPLES[1], [name for name in LATER if name != "aeca"])

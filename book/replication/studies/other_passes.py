@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from mialib.batches import right_padded, token_batches
-from mialib.catalog.models import load_scorer, pass_key
+from mialib.catalog.models import find_weights, load_scorer
 from mialib.scoring import fitting_tokens
 from mialib.shared.kept import Format, keep
 from mialib.store import hash_texts
@@ -46,7 +46,7 @@ def other_statistics(
         functions={name: _source(function) for name, function in functions.items()},
         then=then,
         **versions_of("scoring"),
-        **pass_key(model),
+        **find_weights(model).pass_key(),
     )
 
 

@@ -21,7 +21,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
 from mialib.attacks.probe import N_TRAINING
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
 from mialib.shared.schema import one_line
 from mialib.store import write_json
@@ -55,7 +55,7 @@ class Column(Target):
     @property
     def has_other_start_token(self) -> bool:
         """Whether AUCs with the other convention are shown beside: not of one detector, nor where passes are paid."""
-        return not (self.a_values or self.corpora or not source_of(self.model).has_weights)
+        return not (self.a_values or self.corpora or not find(self.model).has_weights)
 
     @property
     def n_passes(self) -> int:

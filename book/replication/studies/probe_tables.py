@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mialib.attacks.probe import N_TRAINING, probe_scores, validation_and_test
 from mialib.benchmarks import Benchmark
-from mialib.catalog.models import model_revision, pick_dtype
+from mialib.catalog.models import find_weights
 from mialib.detectors import FloatArray
 from mialib.metrics import Comparison
 from mialib.model_selection import Indices
@@ -95,11 +95,11 @@ class ProbeColumn:
 
 def provenance(name: str, model: str, texts: Sequence[str]) -> dict[str, Any]:
     """What `results.save` keeps of a run of a model on texts that is no pass of `Inputs`, under a name of its own."""
-    device = pick_device()
+    source, device = find_weights(model), pick_device()
     return {
         "model": name,
-        "revision": model_revision(model),
-        "dtype": str(pick_dtype("auto", device, model)).removeprefix("torch."),
+        "revision": source.revision,
+        "dtype": str(source.dtype_on(device)).removeprefix("torch."),
         "device": device.type,
         "mialib": mialib_version(),
         "texts": hash_texts(texts),

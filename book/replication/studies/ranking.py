@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import reference_texts
-from mialib.catalog.sources import source_of
+from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import placements
 from mialib.model_selection import HELD_OUT, Indices, folds
@@ -47,7 +47,7 @@ from mialib.passes.inputs import (
 from mialib.store import hash_of, hash_texts
 from mialib.versions import versions_of
 from replication import BOOK_DATA
-from replication.lab.source import of_seed, recipes_of
+from replication.lab.source import Lab, of_seed, recipes_of
 from replication.pages import check_enough, one_for_each, targets, whole_numbers
 from replication.profile import load_profile
 from replication.recorded import other_versions, read_recorded, weights_of
@@ -226,7 +226,7 @@ def texts_hash(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
     the benchmark that models were trained on, and DC-PDD's reference corpus."""
     of_corpus = None
     if corpus:
-        counts = source_of(corpus).own_counts(corpus)
+        counts = source.frequency if isinstance(source := find(corpus), Lab) else None
         of_corpus = hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))
     texts, chosen_on = benchmark.cut(n_words).texts, [val_idx.tolist() for val_idx, _ in folds(benchmark.labels)]
     return hash_of([benchmark.revision, hash_texts(texts), benchmark.labels.tolist(), chosen_on, of_corpus])

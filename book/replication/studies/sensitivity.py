@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import kendalltau, norm
 
 from mialib import metrics
-from mialib.catalog.sources import source_of
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval, split_scores
 from mialib.passes.inputs import Inputs, cut_inputs, score_all, split_lengths, unavailable_reason
@@ -258,7 +257,7 @@ def compare_reading(setup: Setup, reading: Reading) -> list[Finding]:
     try:
         if reading.detector in DETECTORS and reading.detector not in setup.whole.ours:
             raise NotApplicable(unavailable_reason(setup.inputs, reading.detector))
-        if reading.runs_model and not source_of(setup.inputs.target.model).has_weights:
+        if reading.runs_model and not setup.inputs.source.has_weights:
             raise NotApplicable("the model is behind an API, and this takes a pass of its own over its weights")
         texts, other = reading.scores(setup)
         return _compare(blank, texts, other)
