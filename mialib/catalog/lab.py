@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.benchmarks import Benchmark
+from mialib.cache import JSON, cached
 from mialib.catalog.models import Weights
 from mialib.catalog.places import Place, read_places, source_file
 from mialib.catalog.stored import FOLDER, stored
 from mialib.frequency import TokenFrequency
 from mialib.shared.files import COIN_COLUMN
-from mialib.shared.kept import JSON, keep
 from mialib.store import hash_of, hash_texts, version
 from mialib.versions import versions_of
 
@@ -154,7 +154,7 @@ class Lab(Weights):
         files = {(place.package, place.file): source_file(place.package, place.file) for place in places}
         stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.values() if file]
         made_by: dict[str, Any] = {"files": stamps, "what": kind, **versions_of("gathering")}
-        return keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
+        return cached("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
 
     def check_whole(self, benchmark: str) -> None:
         """ValueError unless all texts of a benchmark's corpora that a coin decided on can be read here."""

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from mialib import scoring
 from mialib.batches import encode
+from mialib.cache import JSON, STATS, STATS_PARTS, Checkpoints, cached, cached_shards, is_cached
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy, split_name
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, source_of
 from mialib.models import LoadedModel, free_bytes, pick_device
 from mialib.shared.files import first_of
-from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, is_kept, keep, kept_parts
 from mialib.store import hash_files, hash_of, hash_texts, home, version
 from mialib.text import excerpt
 from mialib.token_stats import TokenStats, check_likely
@@ -131,22 +131,24 @@ class Weights(Source):
         key |= {"after": hash_texts([after])} if after else {}
         key |= {"temperature": temperature} if temperature != 1 else {}
 
-        def make(parts: Parts, part: tuple[int, int] | None = None) -> TokenStats:
+        def make(checkpoints: Checkpoints, part: tuple[int, int] | None = None) -> TokenStats:
             scorer = load_scorer(model, **loading, revision=key["model"])  # this may have waited for another process
-            return scorer.score(texts, after=after, temperature=temperature, part=part, found=parts, save=parts.add)
+            return scorer.score(
+                texts, after=after, temperature=temperature, part=part, found=checkpoints, save=checkpoints.add
+            )
 
-        if part is None or is_kept("token_stats", STATS, **key):
-            return keep("token_stats", make, STATS, STATS_PARTS, **key)
-        keep("token_stats", partial(make, part=part), STATS, STATS_PARTS, **key, part=part)
-        parts, missing = kept_parts("token_stats", STATS_PARTS, part[1], **key)
+        if part is None or is_cached("token_stats", STATS, **key):
+            return cached("token_stats", make, STATS, STATS_PARTS, **key)
+        cached("token_stats", partial(make, part=part), STATS, STATS_PARTS, **key, part=part)
+        shards, missing = cached_shards("token_stats", STATS_PARTS, part[1], **key)
         if missing:
             raise PartsMissing(f"{model} on {len(texts)} texts: parts {', '.join(map(str, missing))} of {part[1]}")
 
         def join() -> TokenStats:
-            stats = TokenStats.joined(parts, provenance=next(iter(parts)).stats.provenance)
-            return stats if len(stats) == len(texts) else make(parts)
+            stats = TokenStats.joined(shards, provenance=next(iter(shards)).stats.provenance)
+            return stats if len(stats) == len(texts) else make(shards)
 
-        return keep("token_stats", join, STATS, **key)
+        return cached("token_stats", join, STATS, **key)
 
 
 def pretrained_arguments(name: str) -> dict[str, Any]:
@@ -553,4 +555,4 @@ def _stamp(file: Path) -> tuple[int, ...]:
 def _hash_once(stamped: tuple[tuple[Any, ...], ...]) -> str:
     """The hash of files, cached by their stamps: to read tens of gigabytes takes minutes."""
     files = [(str(path.resolve()), *stamp) for path, *stamp in stamped]
-    return keep("hashes", lambda: hash_files(path for path, *_ in stamped), JSON, files=files)
+    return cached("hashes", lambda: hash_files(path for path, *_ in stamped), JSON, files=files)

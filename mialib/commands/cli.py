@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mialib.commands.output import check_stdout_is_open, log_plainly, say
+from mialib.commands.output import log_plainly, say
 
 if TYPE_CHECKING:
     from mialib.passes.inputs import Target
@@ -37,9 +37,9 @@ BOOK = (  # commands that the book's package adds
 
 def _make_anew(fresh: bool) -> bool:
     if fresh:
-        from mialib.shared.kept import keep_nothing_of_before
+        from mialib.cache import start_fresh
 
-        keep_nothing_of_before()
+        start_fresh()
     return fresh
 
 
@@ -216,8 +216,6 @@ def detect_command(
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
         _check_output(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
-    else:
-        check_stdout_is_open()
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
     try:
         detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels, _read_part(part), fdr)
@@ -350,7 +348,6 @@ def blind(
     from mialib.catalog.benchmarks import load_benchmark
     from mialib.passes.leaks import AT_CHANCE, by_domain, explain_below, measure_leaks
 
-    check_stdout_is_open()
     for name in benchmarks:
         benchmark = load_benchmark(name)
         found = {part.name: measure_leaks(part) for part in by_domain(benchmark)}

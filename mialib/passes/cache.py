@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.batches import are_apart, encode
+from mialib.cache import ARRAYS, JSON, Checkpoints, Format, cached
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.models import check_revision, load_config, load_scorer, load_tokenizer, model_revision, pass_key
 from mialib.catalog.sources import Dtype, PassOptions, source_of
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders, tokenizer_hash
-from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep
 from mialib.store import hash_texts, version
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
@@ -49,14 +49,14 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
     if (counted := source_of(corpus).own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (own, size):
         return counted
 
-    def make(parts: Parts) -> TokenFrequency:
-        save = partial(parts.add, instead=True)
+    def make(checkpoints: Checkpoints) -> TokenFrequency:
+        save = partial(checkpoints.add, instead=True)
         texts = reference_texts(corpus)
-        return count_tokens(texts, tokenizer, size, found=parts, save=save, name=corpus, tokenizer_hash=own)
+        return count_tokens(texts, tokenizer, size, found=checkpoints, save=save, name=corpus, tokenizer_hash=own)
 
     key: dict[str, Any] = {"tokenizer": own, "size": size, "corpus": corpus_identity(corpus)}
     key |= {"tokenizers": version("tokenizers")} | versions_of("counting")
-    return keep("token_frequency", make, COUNTS, ARRAYS, **key)
+    return cached("token_frequency", make, COUNTS, ARRAYS, **key)
 
 
 def neighbors_or_load(
@@ -69,11 +69,11 @@ def neighbors_or_load(
     key = pass_key(masked_lm, dtype="float32") | given | versions_of("neighbors")
     key |= {"texts": hash_texts(texts), "jieba": version("jieba")}
 
-    def make(parts: Parts) -> list[list[str]]:
+    def make(checkpoints: Checkpoints) -> list[list[str]]:
         check_revision(masked_lm, model_revision(masked_lm), key["model"])
-        return make_neighbors(texts, masked_lm, **given, found=parts, save=parts.add)
+        return make_neighbors(texts, masked_lm, **given, found=checkpoints, save=checkpoints.add)
 
-    return keep("neighbors", make, JSON, JSON, **key)
+    return cached("neighbors", make, JSON, JSON, **key)
 
 
 def neighbor_log_probs_or_load(
@@ -104,12 +104,12 @@ def neighbor_log_probs_or_load(
     key = pass_key(model, **loading) | given | versions_of("neighbors", "scoring")
     key |= {"masked_lm": model_revision(masked_lm), "texts": hash_texts(texts), "jieba": version("jieba")}
 
-    def make(parts: Parts) -> dict[str, NDArray[np.float64]]:
+    def make(checkpoints: Checkpoints) -> dict[str, NDArray[np.float64]]:
         made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, **loading)
         scorer = load_scorer(model, **loading, revision=key["model"])
-        return {"log_prob": neighbor_log_probs(scorer, own, made, found=parts, save=parts.add)}
+        return {"log_prob": neighbor_log_probs(scorer, own, made, found=checkpoints, save=checkpoints.add)}
 
-    return keep("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]
+    return cached("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]
 
 
 def blind_or_load(
@@ -124,7 +124,7 @@ def blind_or_load(
     key: dict[str, Any] = {"texts": hash_texts(texts), "labels": np.asarray(labels).tolist(), "language": language}
     key |= {"baseline": kind, "groups": None if groups is None else np.asarray(groups).tolist()}
     key |= {"scikit_learn": version("scikit-learn")} | versions_of("blind")
-    return keep("blind", make, ARRAYS, **key)["scores"]
+    return cached("blind", make, ARRAYS, **key)["scores"]
 
 
 def score_cut_texts(

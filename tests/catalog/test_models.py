@@ -2,10 +2,11 @@
 
 import time
 
-import httpx
 import numpy as np
 import pytest
 from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
+from hub_clients import forget_the_hub
+from hub_server import serve_hub
 from huggingface_hub import constants
 
 import mialib
@@ -67,20 +68,20 @@ def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
-    hub.why_not_asked.cache_clear()
+    forget_the_hub()
     start = time.perf_counter()
     for load in (models.load_tokenizer, models.load_model, models.model_revision):
         with pytest.raises(OSError, match=r"'no/such-model' .*hub"):
             load("no/such-model")
     assert time.perf_counter() - start < 10
-    assert constants.HF_HUB_OFFLINE and not caplog.text  # the error says it all
-    hub.why_not_asked.cache_clear()
+    assert not caplog.text  # the error says it all
+    forget_the_hub()
 
 
 def test_a_hub_within_reach_leaves_the_process_online(monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(httpx, "head", lambda *_, **__: httpx.Response(200))
-    hub.why_not_asked.cache_clear()
-    assert hub.why_not_asked() == ""
-    assert not constants.HF_HUB_OFFLINE
-    hub.why_not_asked.cache_clear()
+    with serve_hub() as served:
+        monkeypatch.setattr(constants, "ENDPOINT", served.endpoint)
+        forget_the_hub()
+        assert hub.why_unreachable() == "" and not constants.HF_HUB_OFFLINE
+    forget_the_hub()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterable, Sequence
 from functools import partial
 from io import BytesIO
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mialib.cache import Checkpoints, Format, write_once
 from mialib.catalog.lab import CARD, MODEL_CARD, ROLES, Lab, by_group, corpora_of
 from mialib.catalog.models import load_model, model_revision
 from mialib.catalog.sources import source_of
 from mialib.catalog.stored import stored
-from mialib.shared.kept import Format, Parts, once, remove
 from mialib.store import hash_files, hash_of, home, version, write_json
 from mialib.versions import versions_of
 from replication.lab import dealing
@@ -101,7 +102,7 @@ def deal_again(name: str) -> Path:
         roles = [role for role in ROLES if role != "reference"] if corpus.apart_from else []
         dealing.make_corpus(name, corpus, [t for role in roles for t in lab().texts(corpus.apart_from, role)], to)
 
-    return once(folder, make)
+    return write_once(folder, make)
 
 
 def known_corpus(name: str) -> Corpus:
@@ -156,7 +157,7 @@ def train_again(name: str, device: str = "cpu") -> Path:
                 raise
             raise OSError(f"{folder} can't be made: {error}") from None
 
-    return once(folder, make)
+    return write_once(folder, make)
 
 
 def _key(name: str) -> str:
@@ -181,7 +182,7 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
         path.write_bytes(buffer.getbuffer())
 
-    recipe, parts = lab_recipe(name), Parts(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
+    recipe, parts = lab_recipe(name), Checkpoints(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         lab().check_whole(corpus)
     if isinstance(recipe, Unlearning):
@@ -203,7 +204,7 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         start = load_model(recipe.from_model, device=device, dtype="float32") if is_on else lab_tokenizer(recipe.corpus)
         card = training.train(name, recipe, start, texts, times, folder, device, parts)
     write_json(folder / MODEL_CARD, card)
-    remove(kept)
+    shutil.rmtree(kept, ignore_errors=True)
 
 
 def lab_tokenizer(corpus: str) -> PreTrainedTokenizerBase:

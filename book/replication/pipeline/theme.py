@@ -32,8 +32,8 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 
+from mialib.cache import write_once
 from mialib.catalog.stored import checksum_of
-from mialib.shared.kept import once
 from mialib.store import ROOT, home
 from replication.pipeline.notebooks import NOTEBOOKS
 from replication.pipeline.student import SOLUTION, student_notebook
@@ -243,7 +243,7 @@ def copy_mathjax(target: Path) -> None:
 def copy_interpreter(target: Path) -> bool:
     """Write the editor's interpreter as a script, fetched once, to `target`; False, with a warning, where npm can't."""
     try:
-        kept = once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
+        kept = write_once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
     except (OSError, subprocess.SubprocessError) as error:
         why = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()[-1:] or [error]
         logger.warning("no editor in the pages: npm can't fetch %s (%s)", INTERPRETER, why[0])
