@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from importlib.metadata import entry_points
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mialib.commands.output import log_plainly, say
+from mialib.passes.needs import Setting, settings
 
 if TYPE_CHECKING:
     from mialib.passes.inputs import Target
@@ -27,7 +31,7 @@ StartToken = Annotated[
 Dtype = Annotated[str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")]
 Part = Annotated[
     str | None,
-    typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are kept"),
+    typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are scored"),
 ]
 BOOK = (  # commands that the book's package adds
     *("build", "notebook", "pdf", "student", "slides", "column", "plan", "lock"),
@@ -35,22 +39,13 @@ BOOK = (  # commands that the book's package adds
 )
 
 
-def _make_anew(fresh: bool) -> bool:
-    if fresh:
-        from mialib.cache import start_fresh
-
-        start_fresh()
-    return fresh
-
-
 Fresh = Annotated[
     bool,
     typer.Option(
         "--fresh",
-        callback=_make_anew,
-        help="compute again what is kept. It is found by the content of texts, weights and tokenizer, and by the "
-        "versions of what computes it and of the libraries; a large file's content is read again where its size or "
-        "time has changed",
+        help="compute cached results again. They are found by the content of texts, weights and tokenizer, and by the "
+        "versions of mialib's code and of the libraries; a large file's content is read again where its size or time "
+        "has changed",
     ),
 ]
 Detectors = Annotated[
@@ -62,9 +57,10 @@ Detectors = Annotated[
 def _verify(report: Path | None) -> None:
     """Runs as soon as the option is read, like --help."""
     if report:
+        from mialib.cache import start_fresh
         from mialib.reports.audit import verify
 
-        _make_anew(True)
+        start_fresh()
         verify(report)
         say(f"{report}: the same files and the same model give the same report")
         raise typer.Exit
@@ -87,15 +83,33 @@ TextsArgument = Annotated[
     ),
 ]
 ModelOption = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
-Reference = Annotated[str | None, typer.Option(help="a smaller model, for ref, wbc and ez_mia")]
-CorpusOption = Annotated[
-    str | None, typer.Option(help="a reference corpus, for dc_pdd and aeca: a file of texts, or a name such as lab/en")
-]
-NonMemberPrefix = Annotated[
-    str | None, typer.Option(help="known non-members to read before each text, for recall: a file, or a corpus's name")
-]
-MemberPrefix = Annotated[str | None, typer.Option(help="known members to read before each text, for con_recall")]
-Shots = Annotated[int, typer.Option(min=1, help="how many of them are read before each text")]
+
+
+def input_options(*, dear: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that name what detectors need; its parameter `inputs` gets them, by field of `Target`.
+
+    `dear=False` leaves out what takes a pass or more for one detector or two.
+    """
+    chosen = list(settings(dear=dear))
+
+    def option(setting: Setting) -> Parameter:
+        kind = int if setting.default else str | None
+        named = typer.Option(setting.option, help=setting.help, min=1 if setting.default else None)
+        return Parameter(setting.field, Parameter.KEYWORD_ONLY, default=setting.default, annotation=Annotated[kind, named])
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_inputs(**given: Any) -> None:
+            command(inputs={setting.field: given.pop(setting.field) for setting in chosen}, **given)
+
+        parameters: list[Parameter] = []
+        for parameter in signature(command, eval_str=True).parameters.values():
+            is_place = parameter.name == "inputs"
+            parameters += map(option, chosen) if is_place else [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+        with_inputs.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return with_inputs
+
+    return decorate
 
 
 def load_app() -> typer.Typer:
@@ -132,6 +146,11 @@ def _target(texts: Path | str, **fields: Any) -> Target:
         raise ValueError(one_line(error)) from None
 
 
+def _names_in(inputs: dict[str, Any]) -> list[str]:
+    """The names, some of them of files, that the options of `input_options` give."""
+    return [name for name in inputs.values() if isinstance(name, str)]
+
+
 def _read_part(given: str | None) -> tuple[int, int] | None:
     """(3, 16) of "3/16"; ValueError for what is no part."""
     if given is None:
@@ -160,18 +179,13 @@ def _check_read_once(*read: Path | str | None) -> None:
 
 
 @app.command("detect")
+@input_options()
 def detect_command(
     texts: TextsArgument,
     model: ModelOption,
+    inputs: dict[str, Any],
     detector: Detectors = None,
     option: Hyperparameters = None,
-    reference: Reference = None,
-    corpus: CorpusOption = None,
-    masked: Annotated[str | None, typer.Option(help="a masked model such as roberta-base, for neighbor")] = None,
-    n_neighbors: Annotated[int, typer.Option(min=1, help="how many neighbors a text has")] = 100,
-    non_member_prefix: NonMemberPrefix = None,
-    member_prefix: MemberPrefix = None,
-    shots: Shots = 7,
     calibrate: Annotated[
         Path | None, typer.Option(help="a file of known non-members like the texts; of a labelled one, its label 0")
     ] = None,
@@ -195,6 +209,7 @@ def detect_command(
     repeats these two with each text, as `thresholds` and `set_p_values`. With --fdr in place of --fpr a star marks a
     flagged text, and an estimate of the share of members is printed. Texts with labels (1 = member) get an AUC.
     """
+    from mialib.cache import start_fresh
     from mialib.catalog.sources import PartsMissing
     from mialib.reports.detection import (
         as_csv,
@@ -208,19 +223,19 @@ def detect_command(
     )
     from mialib.store import atomic_path
 
-    others: dict[str, Any] = {"reference": reference, "corpus": corpus, "masked": masked, "n_neighbors": n_neighbors}
-    others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix, "n_shots": shots}
-    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
-    _check_read_once(texts, calibrate, corpus, non_member_prefix, member_prefix)
+    if fresh:
+        start_fresh()
+    target, files = _target(texts, model=model, start_token=start_token, dtype=dtype, **inputs), _names_in(inputs)
+    _check_read_once(texts, calibrate, *files)
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
-        _check_output(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
+        _check_output(output, texts, calibrate, model, *files)
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
     try:
         detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels, _read_part(part), fdr)
     except PartsMissing as missing:
-        logging.info("part %s is kept; not here yet: %s", part, missing)
+        logging.info("part %s is scored; not here yet: %s", part, missing)
         return
     suffix = output.suffix if output else ""
     if as_json or suffix in (".json", ".jsonl"):
@@ -239,7 +254,7 @@ def detect_command(
 def detectors() -> None:
     """List the detectors: what each computes, who proposed it, what it needs and its hyperparameters."""
     from mialib.detectors import DETECTORS
-    from mialib.passes.inputs import NEEDS
+    from mialib.passes.needs import NEEDS
 
     for name, known in DETECTORS.items():
         say(f"{name:15} {known.label}, {known.source}" + (", since the four papers" if known.is_later else ""))
@@ -251,23 +266,20 @@ def detectors() -> None:
 
 
 @app.command("audit")
+@input_options(dear=False)
 def audit_command(
     texts: Annotated[Path, typer.Argument(help="a file of texts, as for detect")],
     model: ModelOption,
     output: Annotated[
         Path, typer.Option("--output", help="a folder for report.html, report.json and, if it concludes, scores.csv")
     ],
+    inputs: dict[str, Any],
     non_members: Annotated[
         Path | None, typer.Option(help="a file of texts like these that the model can't have seen; see below")
     ] = None,
     members: Annotated[Path | None, typer.Option(help="a file of texts like these that it has surely seen")] = None,
     detector: Detectors = None,
     option: Hyperparameters = None,
-    reference: Reference = None,
-    corpus: CorpusOption = None,
-    non_member_prefix: NonMemberPrefix = None,
-    member_prefix: MemberPrefix = None,
-    shots: Shots = 7,
     fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
     fdr: Fdr = None,
     start_token: StartToken = "auto",
@@ -288,24 +300,25 @@ def audit_command(
     lower bound on epsilon. The first detector decides, by default Min-K%++, or Ref for an adapter on its base.
     Without --non-members the texts have labels, and members are compared with non-members. A column `source` helps.
     """
+    from mialib.cache import start_fresh
     from mialib.reports import audit as auditing
     from mialib.reports.detection import parse_options, split_names
 
-    _check_read_once(texts, non_members, members, corpus, non_member_prefix, member_prefix)
+    if fresh:
+        start_fresh()
+    files = _names_in(inputs)
+    _check_read_once(texts, non_members, members, *files)
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output}: a folder is expected, and this is a file")
-    read = (texts, non_members, members, corpus, non_member_prefix, member_prefix, model, reference)
     for path in (output, *(output / name for name in auditing.FILES if output.is_dir())):
-        _check_output(path, *read)
+        _check_output(path, texts, non_members, members, model, *files)
     auditing.check_folder(output)
-    others: dict[str, Any] = {"reference": reference, "corpus": corpus, "n_shots": shots}
-    others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix}
-    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **others)
-    files = auditing.read_files(texts, non_members, members)
+    target = _target(texts, model=model, start_token=start_token, dtype=dtype, **inputs)
+    read = auditing.read_files(texts, non_members, members)
     report = auditing.audit(
-        files[0],
+        read[0],
         target,
-        *files[1:],
+        *read[1:],
         split_names(detector or []),
         fpr,
         parse_options(option or []),
@@ -377,6 +390,7 @@ def view(
 
     log_prob: Min-K% Prob. surprise: SURP. dc_pdd: DC-PDD. Tokens that count for the detector's score are framed.
     """
+    from mialib.cache import start_fresh
     from mialib.catalog.models import load_tokenizer
     from mialib.catalog.sources import source_of
     from mialib.passes.inputs import Inputs
@@ -386,6 +400,8 @@ def view(
     from mialib.store import atomic_path, mialib_version
     from mialib.text import language_of
 
+    if fresh:
+        start_fresh()
     _check_output(output, texts, corpus, model)
     lacks = source_of(model).lacks(model)
     reasons = {name: token_view.why_unshaded(name, lacks, corpus is not None) for name in by or token_view.WAYS}
@@ -426,11 +442,14 @@ def score_command(
     fresh: Fresh = False,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
+    from mialib.cache import start_fresh
     from mialib.catalog.models import check_loadable
     from mialib.catalog.sources import PartsMissing
     from mialib.passes.inputs import load_inputs
     from mialib.store import write_json
 
+    if fresh:
+        start_fresh()
     if receipt:
         _check_output(receipt, benchmark, model)
     check_loadable(model)
@@ -439,7 +458,7 @@ def score_command(
         inputs = replace(inputs, part=_read_part(part))
         inputs.load("stats", "lowercase")
     except PartsMissing as missing:
-        logging.info("part %s is kept; not here yet: %s", part, missing)
+        logging.info("part %s is scored; not here yet: %s", part, missing)
         return
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
     passes = {name: stats for name, stats in passes.items() if stats is not None}

@@ -171,7 +171,7 @@ def _unnamed(asked: Sequence[str]) -> list[str]:
 def lacking(name: str, target: Target) -> list[str]:
     """The options that a detector needs and that were not given."""
     needs = [NEEDS[need] for need in get_detector(name).needs]
-    return [need.option for need in needs if need.made_from and not getattr(target, need.made_from)]
+    return [need.option for need in needs if not need.is_named(target)]
 
 
 def _say_what_lacks(asked: Sequence[str], target: Target) -> None:
@@ -203,8 +203,8 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
     """ValueError for an option that none of the detectors reads."""
     read = {need for name in names for need in DETECTORS[name].needs}
     for name, need in NEEDS.items():
-        given = getattr(target, need.made_from) if need.made_from else None
-        if given and name not in read and given != source_of(target.model).base(target.model):
+        named = getattr(target, need.source.field) if need.source else None
+        if named and name not in read and named != source_of(target.model).base(target.model):
             readers = ", ".join(of for of, known in DETECTORS.items() if name in known.needs)
             raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")
 

@@ -137,7 +137,7 @@ def test_no_file_is_replaced_or_removed_that_no_audit_wrote(files, audit, tmp_pa
     audit(mine, *MIN_K)
     audit(mine, *MIN_K)
     later = write(tmp_path / "later.jsonl", sentences(30, 3, more=" in 2031"))
-    monkeypatch.setattr("mialib.passes.inputs.score_or_load", lambda *_: pytest.fail("scored first"))
+    monkeypatch.setattr("mialib.passes.cache.score_or_load", lambda *_: pytest.fail("scored first"))
     (out / "scores.csv").write_text("text,min_k\n0,-1.0\n")  # of `mialib detect`
     for texts in (mine, later):
         assert str(out / "scores.csv") in audit(texts, *MIN_K, exit_code=1)

@@ -266,7 +266,7 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_scored(texts_file
 
 @pytest.mark.parametrize("option", ["--masked", "--reference"])
 def test_a_source_that_cannot_be_had_is_an_error(option, model_folder, texts_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("mialib.passes.inputs.score_or_load", lambda *_: pytest.fail("scored first"))
+    monkeypatch.setattr("mialib.passes.cache.score_or_load", lambda *_: pytest.fail("scored first"))
     command = ["detect", texts_file, "--model", model_folder, option, tmp_path]
     found = invoke(*command)
     assert isinstance(found.exception, OSError) and str(tmp_path) in str(found.exception)
