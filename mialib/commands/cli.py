@@ -95,7 +95,9 @@ def input_options(*, dear: bool = True) -> Callable[[Callable[..., None]], Calla
     def option(setting: Setting) -> Parameter:
         kind = int if setting.default else str | None
         named = typer.Option(setting.option, help=setting.help, min=1 if setting.default else None)
-        return Parameter(setting.field, Parameter.KEYWORD_ONLY, default=setting.default, annotation=Annotated[kind, named])
+        return Parameter(
+            setting.field, Parameter.KEYWORD_ONLY, default=setting.default, annotation=Annotated[kind, named]
+        )
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)

@@ -200,9 +200,7 @@ NEEDS = {
         is_dear=True,
         made_by="neighbors",
     ),
-    "tempered": Need(
-        _tempered, "the model is not here, only log-probs at one temperature", is_pass=True, is_dear=True
-    ),
+    "tempered": Need(_tempered, "the model is not here, only log-probs at one temperature", is_pass=True, is_dear=True),
     "after_non_members": Need(
         _after,
         NO_KNOWN.format("non-members"),

@@ -165,7 +165,7 @@ def _parse(content: str, name: str, line: int | None = None) -> Any:
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object's names and values; ValueError for a repeated name, of which JSON takes the last."""
-    _check_names((name for name, _ in pairs), "an object")
+    _check_names((name for name, _ in pairs), "keys")
     return dict(pairs)
 
 

@@ -305,7 +305,7 @@ def test_a_command_goes_on_once_all_parts_are_kept(command, model_folder, benchm
     for part in ("1/3", "3/3"):
         of_part = invoke(*arguments, "--part", part)
         assert (of_part.exit_code, of_part.stdout) == (0, ""), of_part.exception
-    assert "3/3 is kept; not here yet: stats of" in caplog.text and "lowercase of" in caplog.text
+    assert "3/3 is scored; not here yet: stats of" in caplog.text and "lowercase of" in caplog.text
     assert caplog.text.count("16 texts: parts 2 of 3") == 2
     last = invoke(*arguments, "--part", "2/3")
     assert last.exit_code == 0 and last.stdout == whole.stdout != ""
