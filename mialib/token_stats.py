@@ -41,6 +41,11 @@ class TokenRow(NamedTuple):
     top_log_prob: NDArray[np.float32]  #: nats
 
 
+def _empty_columns(n_tokens: int) -> dict[str, NDArray[Any]]:
+    """The columns of a table, (tokens,) each, to be filled."""
+    return {name: np.empty(n_tokens, dtype) for name, dtype in COLUMNS.items()}
+
+
 def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> None:
     """ValueError where `what` reads one of the columns that `TokenStats.lacks`."""
     for column in columns:
@@ -152,7 +157,7 @@ class TokenStats(Sequence[TokenRow]):
         numbers, lengths, *cut = map(np.concatenate, zip(*sizes, strict=True))  # (rows of all parts,) each
         texts, first = np.unique(numbers, return_index=True)  # (N,) each: the texts, and the first row of each
         offsets = np.concatenate([[0], np.cumsum(lengths[first])])  # (N + 1,)
-        columns = {name: np.empty(int(offsets[-1]), dtype) for name, dtype in COLUMNS.items()}  # (tokens,) each
+        columns = _empty_columns(int(offsets[-1]))
         is_filled = np.zeros(len(texts), bool)
         for part in chain(*parts):
             for i, row in zip(np.searchsorted(texts, part.numbers), part.stats, strict=True):
@@ -211,7 +216,7 @@ class TokenStats(Sequence[TokenRow]):
 
             n_tokens = np.concatenate([np.empty(0, np.int64), *(lengths for _, lengths in entries("log_prob"))])  # (N,)
             offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)  # (N + 1,)
-            columns = {name: np.empty(int(offsets[-1]), dtype) for name, dtype in COLUMNS.items()}
+            columns = _empty_columns(int(offsets[-1]))
             for name, column in columns.items():
                 text = 0
                 for numbers, lengths in entries(name):

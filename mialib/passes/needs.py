@@ -228,5 +228,5 @@ PASSES = ("stats", *(name for name, need in NEEDS.items() if need.is_pass))  # o
 
 def settings(*, dear: bool = True) -> Iterator[Setting]:
     """The settings of all needs, each once; `dear=False` leaves out those of the dear ones."""
-    chosen = [need for need in NEEDS.values() if dear or not need.is_dear]
-    yield from dict.fromkeys(setting for need in chosen for setting in need.settings)
+    chosen = [setting for need in NEEDS.values() if dear or not need.is_dear for setting in need.settings]
+    yield from (setting for i, setting in enumerate(chosen) if setting not in chosen[i + 1 :])

@@ -192,7 +192,9 @@ def _read_parquet(content: bytes, name: str) -> Rows:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(BytesIO(content), use_threads=False)  # threads that still start crash a command's end
+        table = pq.ParquetFile(BytesIO(content), pre_buffer=False).read(
+            use_threads=False
+        )  # thread starts crash an exit
         _check_names(table.column_names, "its columns")
         return table.to_pylist()
     except Exception as error:  # a damaged file's are of many classes
