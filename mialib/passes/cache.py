@@ -1,7 +1,7 @@
 """Score or load: token statistics, token frequencies and neighbors are computed once and cached.
 
 A key holds the content of model, tokenizer and texts, device and dtype, start token, and the versions of libraries and
-of what computes (`mialib.versions`); a change of any of them misses the cache.
+of our code (`mialib.versions`); a change of any of them is a miss.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStat
 
     Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). With `part`, (3, 16) say,
     the third of sixteen parts is scored and all are joined once they are there; PartsMissing before. ValueError for
-    `after`, another temperature, a dtype or a part where its weights are not here. TypeError for an unknown option.
+    `after`, another temperature, a dtype or a part where its weights are not here.
     """
-    given, source = PassOptions(**options), source_of(model)
-    if (given.dtype != "auto" or given.part) and not source.has_weights:
+    how, source = PassOptions(**options), source_of(model)
+    if (how.dtype != "auto" or how.part) and not source.has_weights:
         raise ValueError(f"{model}: its weights are not here; leave --dtype and --part out")
-    return source.score(model, texts, given)
+    return source.score(model, texts, how)
 
 
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
-    if not source_of(model).has_texts and (counted := source_of(corpus).frequency(corpus)):
-        return counted
+    if not source_of(model).has_texts and (stored := source_of(corpus).frequency(corpus)):
+        return stored
     tokenizer, size = load_tokenizer(model), source_of(model).vocabulary_size(model)
-    own = tokenizer_hash(tokenizer)
-    if (counted := source_of(corpus).own_counts(corpus)) and (counted.tokenizer, len(counted.counts)) == (own, size):
-        return counted
+    hashed = tokenizer_hash(tokenizer)
+    if (stored := source_of(corpus).own_counts(corpus)) and (stored.tokenizer, len(stored.counts)) == (hashed, size):
+        return stored
 
     def make(checkpoints: Checkpoints) -> TokenFrequency:
         save = partial(checkpoints.add, instead=True)
         texts = reference_texts(corpus)
-        return count_tokens(texts, tokenizer, size, found=checkpoints, save=save, name=corpus, tokenizer_hash=own)
+        return count_tokens(texts, tokenizer, size, found=checkpoints, save=save, name=corpus, tokenizer_hash=hashed)
 
-    key: dict[str, Any] = {"tokenizer": own, "size": size, "corpus": corpus_identity(corpus)}
+    key: dict[str, Any] = {"tokenizer": hashed, "size": size, "corpus": corpus_identity(corpus)}
     key |= {"tokenizers": version("tokenizers")} | versions_of("counting")
     return cached("token_frequency", make, COUNTS, ARRAYS, **key)
 
@@ -65,13 +65,13 @@ def neighbors_or_load(
     """The neighbors of each text; arguments as for `mialib.attacks.neighbors.make_neighbors`."""
     from mialib.attacks.neighbors import make_neighbors
 
-    given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
-    key = pass_key(masked_lm, dtype="float32") | given | versions_of("neighbors")
+    options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    key = pass_key(masked_lm, dtype="float32") | options | versions_of("neighbors")
     key |= {"texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(checkpoints: Checkpoints) -> list[list[str]]:
         check_revision(masked_lm, model_revision(masked_lm), key["model"])
-        return make_neighbors(texts, masked_lm, **given, found=checkpoints, save=checkpoints.add)
+        return make_neighbors(texts, masked_lm, **options, found=checkpoints, save=checkpoints.add)
 
     return cached("neighbors", make, JSON, JSON, **key)
 
@@ -94,20 +94,20 @@ def neighbor_log_probs_or_load(
     """
     from mialib.attacks.neighbors import neighbor_log_probs
 
-    given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
     loading: dict[str, Any] = {"start_token": start_token, "dtype": dtype}
     if not source_of(model).has_weights:
-        made = neighbors_or_load(texts, masked_lm, **given)
-        rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], **loading)
+        neighbors = neighbors_or_load(texts, masked_lm, **options)
+        rows = score_or_load(model, [neighbor for several in neighbors for neighbor in several], **loading)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
 
-    key = pass_key(model, **loading) | given | versions_of("neighbors", "scoring")
+    key = pass_key(model, **loading) | options | versions_of("neighbors", "scoring")
     key |= {"masked_lm": model_revision(masked_lm), "texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(checkpoints: Checkpoints) -> dict[str, NDArray[np.float64]]:
-        made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, **loading)
+        neighbors, stats = neighbors_or_load(texts, masked_lm, **options), score_or_load(model, texts, **loading)
         scorer = load_scorer(model, **loading, revision=key["model"])
-        return {"log_prob": neighbor_log_probs(scorer, own, made, found=checkpoints, save=checkpoints.add)}
+        return {"log_prob": neighbor_log_probs(scorer, stats, neighbors, found=checkpoints, save=checkpoints.add)}
 
     return cached("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]
 
@@ -157,5 +157,5 @@ def score_cut_texts(
     cut[:, other] = rescored.n_cut, rescored.n_unread
     for i, row in zip(other, rescored, strict=True):
         rows[i] = row
-    made = {"n_cut": cut[0], "n_unread": cut[1], "provenance": cut_stats.provenance}
-    return TokenStats.from_rows(rows, **made), sum(is_prefix)
+    stats = TokenStats.from_rows(rows, n_cut=cut[0], n_unread=cut[1], provenance=cut_stats.provenance)
+    return stats, sum(is_prefix)

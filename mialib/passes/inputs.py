@@ -284,11 +284,11 @@ def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
 
 
 def unavailable_reason(inputs: Inputs, detector: str) -> str:
-    """Why a detector is not applicable to a target; "" where it is."""
-    known, lacks = get_detector(detector), inputs.stats.lacks
-    reasons = [lacks[column] for column in known.reads if column in lacks]
-    reasons += [NEEDS[need].missing for need in known.needs if inputs[need] is None]
-    by_token = not reasons and "reference" in known.needs and "token_ids" in known.reads
+    """The reason why a detector is not applicable to a target; "" where it is."""
+    chosen, lacks = get_detector(detector), inputs.stats.lacks
+    reasons = [lacks[column] for column in chosen.reads if column in lacks]
+    reasons += [NEEDS[need].missing for need in chosen.needs if inputs[need] is None]
+    by_token = not reasons and "reference" in chosen.needs and "token_ids" in chosen.reads
     if by_token and not np.array_equal(inputs.stats.token_ids, inputs["reference"].token_ids):
         return f"{inputs.target.reference} reads other tokens than {inputs.target.model}"
     return reasons[0] if reasons else ""
@@ -310,39 +310,41 @@ def score_all(
     """
     if detectors is None:
         without = "neighbor" if inputs["neighbors"] is None else ""
-        detectors = [name for name, known in DETECTORS.items() if not known.is_later and name != without]
-    detectors = list(detectors)
-    if unknown := [name for name in hyperparameters if name not in detectors]:
+        detectors = [name for name, detector in DETECTORS.items() if not detector.is_later and name != without]
+    names = list(detectors)
+    if unknown := [name for name in hyperparameters if name not in names]:
         raise ValueError(
-            f"hyperparameters of {unknown[0]!r}, which is not among the detectors to score: {', '.join(detectors)}"
+            f"hyperparameters of {unknown[0]!r}, which is not among the detectors to score: {', '.join(names)}"
         )
     return {
         name: None if unavailable_reason(inputs, name) else scores_of(inputs, name, **hyperparameters.get(name, {}))
-        for name in detectors
+        for name in names
     }
 
 
-def signature(made: Mapping[str, Any], texts: str = "") -> str:
-    """What made a pass's numbers, on one line, from its provenance: version, model, texts, start token, format, seed.
+def signature(provenance: Mapping[str, Any], texts: str = "") -> str:
+    """What a pass's numbers depend on, on one line: version, model, texts, start token, number format, seed.
 
     `texts` says which texts, by default how many and their hash.
     """
-    source, token = source_of(made["model"]), made.get("start_token", made.get("start_token_id", "unknown"))
-    revision = made["revision"].rpartition("@")[2][:10] if source.has_weights else made["revision"]
-    seed = made.get("seed", "unknown") if (own := source.training_seed(made["model"])) is None else own
-    texts = texts or f"{made['n_texts']} texts ({made['texts'][:8]})"
+    model = provenance["model"]
+    source, token = source_of(model), provenance.get("start_token", provenance.get("start_token_id", "unknown"))
+    revision = provenance["revision"].rpartition("@")[2][:10] if source.has_weights else provenance["revision"]
+    seed = source.training_seed(model)
+    seed = provenance.get("seed", "unknown") if seed is None else seed
+    texts = texts or f"{provenance['n_texts']} texts ({provenance['texts'][:8]})"
     token = "none" if token is None else f"id {token}" if isinstance(token, int) else token
-    numbers = f", {made['dtype']} on {made['device']}" if source.has_weights else ""
+    numbers = f", {provenance['dtype']} on {provenance['device']}" if source.has_weights else ""
     return (
-        f"mialib {made['mialib']}: {made['model']} ({revision}, training seed {seed}) on {texts}, "
-        f"start token {token}{numbers}"
+        f"mialib {provenance['mialib']}: {model} ({revision}, training seed {seed}) on {texts}, start token "
+        f"{token}{numbers}"
     )
 
 
 def versions_behind(detector: str) -> dict[str, int]:
-    """The versions of all that makes a detector's scores: its own, of the pass, and of what it needs besides."""
-    known = get_detector(detector)
-    return versions_of("scoring", *{NEEDS[need].made_by for need in known.needs}) | {detector: known.version}
+    """The versions of all that makes a detector's scores: its own, the pass's, and those of what it needs besides."""
+    chosen = get_detector(detector)
+    return versions_of("scoring", *{NEEDS[need].made_by for need in chosen.needs}) | {detector: chosen.version}
 
 
 def score_grid(inputs: Inputs, detector: str, grid: Grid | None = None) -> Candidates:

@@ -38,6 +38,7 @@ from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import auc_interval, epsilon_bound, tpr_at_fpr_interval
 from mialib.passes.inputs import Inputs, Target, score_all, scores_of, signature, unavailable_reason
 from mialib.passes.leaks import LEVEL, explain_below, measure_leaks
+from mialib.passes.needs import settings
 from mialib.reports.canaries import check_seal
 from mialib.reports.detection import (
     ALL,
@@ -79,7 +80,7 @@ POWER_DRAWS = 1000
 FILES_READ = ("texts", "non_members", "members")  # of which the last may not be there
 FILES = ("report.html", "report.json", "scores.csv")  # that a report is written to
 OF_SCORES = "hash of scores.csv"  # in report.json: tells an audit's files from others of these names
-SETTINGS = ("reference", "corpus", "non_member_prefix", "member_prefix", "n_shots", "dtype")  # in the report
+SETTINGS = (*(setting.field for setting in settings(dear=False)), "dtype")  # in the report
 LEVEL_OF_BOUNDS = 0.95  # of all lower bounds on epsilon together
 FPR_OF_CANARIES = 0.01
 OF_A_PASS = ("model", "revision", "tokenizer", "dtype", "start_token")  # what has to be the same the second time

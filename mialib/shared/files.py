@@ -192,9 +192,8 @@ def _read_parquet(content: bytes, name: str) -> Rows:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(BytesIO(content), pre_buffer=False).read(
-            use_threads=False
-        )  # thread starts crash an exit
+        # Without threads: one that still starts while a command ends would crash it.
+        table = pq.ParquetFile(BytesIO(content), pre_buffer=False).read(use_threads=False)
         _check_names(table.column_names, "its columns")
         return table.to_pylist()
     except Exception as error:  # a damaged file's are of many classes
