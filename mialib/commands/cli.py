@@ -101,8 +101,8 @@ def input_options(*, dear: bool = True) -> Callable[[Callable[..., None]], Calla
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def with_inputs(**given: Any) -> None:
-            command(inputs={setting.field: given.pop(setting.field) for setting in chosen}, **given)
+        def with_inputs(**values: Any) -> None:
+            command(inputs={setting.field: values.pop(setting.field) for setting in chosen}, **values)
 
         parameters: list[Parameter] = []
         for parameter in signature(command, eval_str=True).parameters.values():
@@ -454,10 +454,10 @@ def score_command(
         start_fresh()
     if receipt:
         _check_output(receipt, benchmark, model)
+    shard, target = _read_part(part), _target(benchmark, model=model, start_token=start_token, dtype=dtype)
     check_loadable(model)
-    inputs = load_inputs(_target(benchmark, model=model, start_token=start_token, dtype=dtype))
+    inputs = replace(load_inputs(target), part=shard)
     try:
-        inputs = replace(inputs, part=_read_part(part))
         inputs.load("stats", "lowercase")
     except PartsMissing as missing:
         logging.info("part %s is scored; not here yet: %s", part, missing)
