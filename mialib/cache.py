@@ -26,7 +26,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 10.0  # for another process, before the wait is mentioned
-_recomputed: set[Path] | None = None  # after `start_fresh`: the entries that this process has computed again
+recomputed: set[Path] | None = None  # after `start_fresh`: the entries that this process has computed again
 
 
 class Format(NamedTuple):
@@ -80,21 +80,21 @@ def cached(kind: str, make: Callable[..., T], form: Format, checkpoints: Format 
         with locked(path):
             if not _is_hit(path):  # no other process wrote it meanwhile
                 folder = path.with_name(f"{path.name}.checkpoints")
-                if _recomputed is not None:
+                if recomputed is not None:
                     shutil.rmtree(folder, ignore_errors=True)
                 value = make(*([Checkpoints(folder, checkpoints)] if checkpoints else []))
                 _write(value, path, form)
                 del value  # before it is read: not twice in memory
                 shutil.rmtree(folder, ignore_errors=True)
-                if _recomputed is not None:
-                    _recomputed.add(path)
+                if recomputed is not None:
+                    recomputed.add(path)
     return _read(path, form)
 
 
 def start_fresh() -> None:
     """From now on this process computes each entry again, once."""
-    global _recomputed
-    _recomputed = set()
+    global recomputed
+    recomputed = set()
 
 
 def cache_path(kind: str, form: Format, **key: Any) -> Path:
@@ -143,7 +143,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _is_hit(path: Path) -> bool:
-    return path.exists() and (_recomputed is None or path in _recomputed)
+    return path.exists() and (recomputed is None or path in recomputed)
 
 
 def _write(value: Any, path: Path, form: Format) -> None:

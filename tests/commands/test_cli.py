@@ -415,7 +415,7 @@ def test_fresh_scores_again_what_is_cached(texts_file, model_folder, monkeypatch
     monkeypatch.setattr(
         LoadedScorer, "score", lambda self, *args, **given: scored.append(1) or score(self, *args, **given)
     )
-    monkeypatch.setattr("mialib.cache._recomputed", None)
+    monkeypatch.setattr("mialib.cache.recomputed", None)
     command = ["detect", str(texts_file), "--model", model_folder, "--detector", "ppl"]
     said = [CliRunner().invoke(app, [*command, *fresh]).stdout for fresh in ([], [], ["--fresh"])]
     assert len(scored) == 2 and said[0] == said[1] == said[2]

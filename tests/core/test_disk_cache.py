@@ -94,7 +94,7 @@ def test_a_damaged_file_is_an_error_that_names_it(form):
 
 def test_after_a_fresh_start_each_entry_is_computed_again_once(monkeypatch):
     calls = []
-    monkeypatch.setattr(cache, "_recomputed", None)
+    monkeypatch.setattr(cache, "recomputed", None)
     for expected in (1, 1):
         cached("kind", lambda: calls.append(1) or "value", JSON, n=1)
         assert len(calls) == expected
