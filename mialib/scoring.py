@@ -205,12 +205,6 @@ class LoadedScorer:
         self._memory = torch.empty(0)  # for logits on a processor, kept from batch to batch
         self._turn = RLock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_turn"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state | {"_turn": RLock()}
-
     def score(
         self,
         texts: Sequence[str],
@@ -230,26 +224,20 @@ class LoadedScorer:
           whole batches of the whole pass: those that begin with a text that `batches.part_of_each` gives it. The texts'
           numbers are `provenance["numbers"]`. Where memory is short batches are others, and parts may leave texts out.
         - `progress` shows a bar in a terminal, and logs a line now and then where there is none.
-        - `save` and `found` are for long passes: `save` is given each part once it is scored, `found` gives again all
-          that was saved, also by an earlier run of the same texts, which is then not scored again.
+        - `save` and `found` are for long passes: `save` is called with each part once it is scored; `found` gives all
+          saved parts, as often as it is read, those of an earlier run of the same texts too. They are not scored again.
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
-        finite; for an `after` of more than half of the context; and for a temperature that is not positive. TypeError
-        for `save` without a `found` that can be gone through twice.
+        finite; for an `after` of more than half of the context; and for a temperature that is not positive.
         """
         if not 0 < temperature < math.inf:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
         texts = check_texts(texts, "texts to score")
-        if save is None:
-            found = list(found or ())
-        elif found is None or iter(found) is found:
-            raise TypeError("`found` has to give again what `save` is given: a list that it appends to, or the like")
+        earlier = list(found or ()) if save is None or found is None else found
         number, n_parts = part or (1, 1)
         is_own, is_scored = part_of_each(texts, n_parts) == number, np.zeros(len(texts), bool)
-        for numbers, _ in found:
-            if len(wrong := numbers[(numbers < 0) | (numbers >= len(texts))]):
-                raise ValueError(f"`found` has a text {wrong[0]}, and there are {len(texts)}: is it of other texts?")
+        for numbers, _ in earlier:
             is_scored[numbers] = True
         held: list[StatsPart] = []  # parts that are not saved
         longest = CHARACTERS_A_TOKEN * self.loaded.max_tokens
@@ -258,15 +246,17 @@ class LoadedScorer:
             for some in in_parts(self._batches(texts, after, temperature, is_own, is_scored, tell)):
                 numbers = np.sort(np.concatenate([batch.numbers for batch in some]))
                 is_scored[numbers] = True
-                keep = held.append if save is None or is_scored.all() else save  # the last part need not be saved
-                keep(StatsPart(numbers, TokenStats.joined(some, provenance={})))
+                part_stats, is_last = StatsPart(numbers, TokenStats.joined(some, provenance={})), bool(is_scored.all())
+                if save and not is_last:
+                    save(part_stats)
+                if earlier is not found or is_last:
+                    held.append(part_stats)
         provenance = self.provenance(texts)
         provenance |= {"after": hash_texts([after])} if after else {}
         provenance |= {"temperature": temperature} if temperature != 1 else {}
         provenance |= {"numbers": np.flatnonzero(is_scored).tolist()} if part else {}
-        stats = TokenStats.joined(found, held, provenance=provenance)
-        if len(stats) != is_scored.sum():
-            raise RuntimeError(f"{is_scored.sum()} texts were scored, and parts with {len(stats)} of them are there")
+        stats = TokenStats.joined(earlier, held, provenance=provenance)
+        assert len(stats) == is_scored.sum(), "`found` does not give all parts that were saved"
         self.warn_of_cut(stats.n_cut)
         return stats
 

@@ -1,30 +1,26 @@
-"""Where generated files live, how they are written, and what their names are made of.
+"""Where generated files are, how they are written, and the hashes in their names.
 
 All are in $MIALIB_HOME, or `build/` in the clone, or without a clone `~/.cache/mialib`. A cached file's name is a hash
-of all that determines its content, including the version of what computes it, so a stale one is never found.
+of all that determines its content, including the version of the code that computes it: a stale file is never read.
 """
 
-import atexit
 import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-version = cache(metadata.version)  # of a package; it reads a file
+version = cache(metadata.version)  # of a package, read from a file
 PACKAGE = Path(__file__).parent
 ROOT = PACKAGE.parent  # the clone, where mialib is installed from it (pip install -e .)
 DATA = PACKAGE / "data" if (PACKAGE / "data").is_dir() else ROOT / "data"  # a wheel brings its copy along
-TEMPORARY: dict[Path, int] = {}  # folders in which files are being written, and the process that writes
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def home() -> Path:
@@ -35,8 +31,8 @@ def home() -> Path:
 
 def folder_of(variable: str) -> Path | None:
     """The folder that an environment variable names, `~` expanded; None where it is empty or not set."""
-    given = os.environ.get(variable)
-    return Path(os.path.expanduser(given)) if given else None
+    name = os.environ.get(variable)
+    return Path(name).expanduser() if name else None
 
 
 def mialib_version() -> str:
@@ -49,62 +45,40 @@ def mialib_version() -> str:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """A temporary path whose file or folder takes the place of `path` at the end, or vanishes on an error.
+    """Give a temporary path whose file or folder takes the place of `path` at the end, or is removed on an error.
 
-    The target of a symbolic link is replaced; into a pipe, a device or standard output the file is copied at the end.
+    The target of a symbolic link is replaced. A pipe or a device is written to directly.
     """
     path = Path(path)
-    stream = _stream_at(path)
-    place = Path(os.path.realpath(path if stream is None else Path(tempfile.gettempdir(), path.name)))
-    place.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        yield path
+        return
+    place = Path(os.path.realpath(path))
     folder = place.parent / f".{path.name}.{secrets.token_hex(4)}"
-    written = folder / path.name
-    TEMPORARY[folder] = os.getpid()
     try:
-        folder.mkdir(mode=0o700)
-        yield written
-        if stream is not None:
-            with written.open("rb") as source, open(stream, "wb", closefd=stream != 1) as file:
-                shutil.copyfileobj(source, file)
-            return
+        folder.mkdir(mode=0o700, parents=True)
+        yield folder / path.name
         if place.is_dir():
             shutil.rmtree(place)
-        written.replace(place)
+        (folder / path.name).replace(place)
     except OSError as error:
-        if error.errno in FULL and not error.filename:  # a write to an open file does not name it
+        if error.errno == errno.ENOSPC and not error.filename:  # a write to an open file does not name it
             error.filename = str(path)
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        del TEMPORARY[folder]
 
 
 @contextmanager
 def readable(path: str | Path, what: str) -> Iterator[None]:
-    """While a parquet file of ours is read, any error of a foreign or damaged file becomes a ValueError."""
+    """While a file of ours is read, turn any error of a damaged or foreign file into a ValueError that names it."""
     try:
         yield
-    except Exception as error:  # pyarrow's are of many classes
+    except Exception as error:  # pyarrow's and NumPy's are of many classes
         if isinstance(error, (FileNotFoundError, MemoryError)) or type(error) is ValueError:  # which say enough
             raise
         why = f"{type(error).__name__}: {' '.join(str(error).split()):.100}"
-        raise ValueError(f"{path} holds no {what}, or is damaged ({why}); make it anew") from None
-
-
-def _stream_at(path: Path) -> Path | int | None:
-    """What to open where a path can't be replaced (a pipe, a device, standard output); None for a file or folder."""
-    with suppress(OSError):  # nothing is there, or standard output is closed
-        if os.path.samestat(path.stat(), os.fstat(1)):
-            return 1
-    return path if os.path.exists(path) and not (path.is_file() or path.is_dir()) else None
-
-
-@atexit.register
-def remove_temporaries() -> None:
-    """Remove the temporary folders of an `atomic_path` that a signal interrupted."""
-    for folder, process in list(TEMPORARY.items()):
-        if process == os.getpid():
-            shutil.rmtree(folder, ignore_errors=True)
+        raise ValueError(f"{path} holds no {what}, or is damaged ({why}); delete it and run again") from None
 
 
 def write_json(path: str | Path, value: Any) -> None:

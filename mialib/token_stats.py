@@ -12,27 +12,23 @@ ragged: flat columns and one offset a text.
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.plain import plain_indices, plain_numbers
-from mialib.store import atomic_path, home, readable
+from mialib.store import atomic_path, readable
 
 NUMBERS = ("log_prob", "entropy", "log_prob_var", "top_log_prob")  # of a token
 COLUMNS: dict[str, type[np.int32 | np.float32]] = {"token_ids": np.int32, **dict.fromkeys(NUMBERS, np.float32)}
-# Formats of a file: the columns that it lacks, which are read as NaN, and why.
-FORMATS = {1: {"top_log_prob": "its file is of an older version of mialib; score the texts again"}, 2: {}}
+FORMAT = 2  # of a file
 LEAST_LIKELY = -50.0  # a mean log-prob, nats: even a model that is sure of other texts gives more
 TEXTS_AT_ONCE, TEXTS_A_GROUP = 1024, 65_536  # read, and stored: a file's own copy of a column is never whole in memory
-MOST_IN_MEMORY = 32 * 2**20  # bytes of a column; a longer one lies on the disk
 
 
 class TokenRow(NamedTuple):
@@ -45,21 +41,9 @@ class TokenRow(NamedTuple):
     top_log_prob: NDArray[np.float32]  #: nats
 
 
-def new_column(n: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """An array (n,) to be filled; a long one lies in a file without a name, where the disk has room and such files.
-
-    The system keeps as much of it in memory as there is room for.
-    """
-    n_bytes = n * np.dtype(dtype).itemsize
-    if n_bytes > MOST_IN_MEMORY:
-        try:
-            home().mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=home()) as file:
-                os.posix_fallocate(file.fileno(), 0, n_bytes)  # a full disk is an error here, and a crash later on
-                return np.memmap(file, dtype, "r+", shape=(n,)).view(np.ndarray)
-        except (AttributeError, OSError, RuntimeError):  # no such files, no room, no home
-            pass
-    return np.empty(n, dtype)
+def _empty_columns(n_tokens: int) -> dict[str, NDArray[Any]]:
+    """The columns of a table, (tokens,) each, to be filled."""
+    return {name: np.empty(n_tokens, dtype) for name, dtype in COLUMNS.items()}
 
 
 def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> None:
@@ -165,10 +149,9 @@ class TokenStats(Sequence[TokenRow]):
 
     @classmethod
     def joined(cls, *parts: Iterable["StatsPart"], provenance: dict[str, Any]) -> Self:
-        """One table of the texts that parts hold, in the order of their numbers; of a text's copies the first counts.
+        """Join the texts of parts to one table, in the order of their numbers; of a repeated text the first is taken.
 
-        The parts are gone through twice, first for their sizes, so that those read from a disk are never in memory at
-        once. ValueError where the second time gives fewer.
+        The parts are read twice, first for their sizes, so that those on a disk are never in memory all at once.
         """
         sizes = [(of.numbers, of.stats.n_tokens, of.stats.n_cut, of.stats.n_unread) for of in chain(*parts)]
         if not sizes:
@@ -176,7 +159,7 @@ class TokenStats(Sequence[TokenRow]):
         numbers, lengths, *cut = map(np.concatenate, zip(*sizes, strict=True))  # (rows of all parts,) each
         texts, first = np.unique(numbers, return_index=True)  # (N,) each: the texts, and the first row of each
         offsets = np.concatenate([[0], np.cumsum(lengths[first])])  # (N + 1,)
-        columns = {name: new_column(int(offsets[-1]), dtype) for name, dtype in COLUMNS.items()}  # (tokens,) each
+        columns = _empty_columns(int(offsets[-1]))
         is_filled = np.zeros(len(texts), bool)
         for part in chain(*parts):
             for i, row in zip(np.searchsorted(texts, part.numbers), part.stats, strict=True):
@@ -184,8 +167,7 @@ class TokenStats(Sequence[TokenRow]):
                     for column, of_text in zip(columns.values(), row, strict=True):
                         column[offsets[i] : offsets[i + 1]] = of_text
                     is_filled[i] = True
-        if not is_filled.all():
-            raise ValueError(f"text {texts[is_filled.argmin()]} was in a part, and is in none of them when read again")
+        assert is_filled.all(), "parts give fewer texts the second time that they are read"
         n_cut, n_unread = (of_rows[first] for of_rows in cut)
         return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=provenance, n_unread=n_unread)
 
@@ -210,7 +192,7 @@ class TokenStats(Sequence[TokenRow]):
         import pyarrow.parquet as pq
 
         columns = {name: pa.LargeListArray.from_arrays(self.offsets, getattr(self, name)) for name in COLUMNS}
-        header = json.dumps({"format": max(FORMATS), "provenance": self.provenance}, ensure_ascii=False)
+        header = json.dumps({"format": FORMAT, "provenance": self.provenance}, ensure_ascii=False)
         table = pa.table(columns | {"n_cut": self.n_cut, "n_unread": self.n_unread})
         table = table.replace_schema_metadata({"mialib": header})
         with atomic_path(path) as temporary:
@@ -224,10 +206,9 @@ class TokenStats(Sequence[TokenRow]):
 
         with readable(path, "token statistics"), pq.ParquetFile(path, page_checksum_verification=True) as file:
             header = json.loads((file.schema_arrow.metadata or {}).get(b"mialib", b"{}"))
-            lacks = FORMATS.get(header.get("format"))
-            if lacks is None:
-                raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {max(FORMATS)}")
-            if missing := {"n_cut", *COLUMNS} - {*file.schema_arrow.names, *lacks}:
+            if header.get("format") != FORMAT:
+                raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT}")
+            if missing := {"n_cut", *COLUMNS} - set(file.schema_arrow.names):
                 raise ValueError(f"{path}: token statistics without the column {min(missing)}")
 
             def entries(name: str) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
@@ -237,11 +218,8 @@ class TokenStats(Sequence[TokenRow]):
 
             n_tokens = np.concatenate([np.empty(0, np.int64), *(lengths for _, lengths in entries("log_prob"))])  # (N,)
             offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)  # (N + 1,)
-            columns = {name: new_column(int(offsets[-1]), dtype) for name, dtype in COLUMNS.items()}
+            columns = _empty_columns(int(offsets[-1]))
             for name, column in columns.items():
-                if name in lacks:
-                    column[:] = np.nan
-                    continue
                 text = 0
                 for numbers, lengths in entries(name):
                     if not np.array_equal(lengths, n_tokens[text : text + len(lengths)]):
@@ -250,8 +228,6 @@ class TokenStats(Sequence[TokenRow]):
                     text += len(lengths)
             names = [name for name in ("n_cut", "n_unread") if name in file.schema_arrow.names]  # older files lack one
             cut = {name: file.read([name]).column(name).to_numpy().astype(np.int32) for name in names}  # (N,) each
-            if lacks:
-                header["provenance"]["lacks"] = header["provenance"].get("lacks", {}) | lacks
             return cls(**columns, offsets=offsets, **cut, provenance=header["provenance"])
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from mialib.catalog import hub as mialib_hub
 from mialib.catalog.models import unload
 
@@ -87,6 +89,18 @@ def run_mialib(endpoint, home, *commands, **environ):
     return [Told(*told) for told in json.loads(done.stdout.splitlines()[-1])]
 
 
+def pin(revisions):
+    """Write {kind: {name: commit}} into the file of pins."""
+    mialib_hub.PINS.parent.mkdir(parents=True, exist_ok=True)
+    mialib_hub.PINS.write_text(yaml.safe_dump(revisions))
+
+
+def forget_the_hub():
+    """Have this process ask again whether the hub can be reached, and for its commits."""
+    for function in (mialib_hub.why_unreachable, mialib_hub._go_offline, mialib_hub._commit_on_hub):
+        function.cache_clear()
+
+
 @contextmanager
 def pointed_at(monkeypatch, endpoint, cache, *, offline=False):
     """Until the block ends the Hugging Face libraries and mialib know this hub and this cache alone.
@@ -112,9 +126,9 @@ def pointed_at(monkeypatch, endpoint, cache, *, offline=False):
         patch.setattr(datasets.config, "HF_UPDATE_DOWNLOAD_COUNTS", False)
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", cache / "datasets")
         patch.setattr(mialib_hub, "PINS", cache / "revisions.yml")
-        mialib_hub.why_not_asked.cache_clear()
+        forget_the_hub()
         unload()  # a model of another hub's, maybe of the same name and commit
         try:
             yield
         finally:
-            mialib_hub.why_not_asked.cache_clear()
+            forget_the_hub()

@@ -20,7 +20,8 @@ from transformers import BatchEncoding
 
 from mialib import DETECTORS, detect
 from mialib.catalog.models import load_scorer
-from mialib.passes.inputs import Target, inputs_of, load_inputs, other_texts
+from mialib.passes.inputs import Target, inputs_of, load_inputs
+from mialib.passes.needs import text_before
 from mialib.store import DATA, write_json
 
 RESULT = DATA / "recorded" / "agreement.json"
@@ -181,7 +182,7 @@ def of_codec(clones: Path, inputs, whole) -> dict[str, list[float]]:
 
     handler = argparse.Namespace(tokenizer=tokenizer, model=whole.loaded.model, device="cpu")
     handler.get_logprobs = lambda text: scope["get_logprobs"](handler, text)
-    for text, other in zip(inputs.texts, other_texts(len(inputs.texts)), strict=True):
+    for text, other in zip(inputs.texts, text_before(len(inputs.texts)), strict=True):
         settings = argparse.Namespace(token_range=(10, -1))  # the default of their `__init__`
         says = scope["detect_contamination"](settings, text, [inputs.texts[other]], handler)
         scores.append(means[-2] - means[-1])

@@ -4,8 +4,8 @@
     python tools/scoring_costs.py memory     this one alone; or `seconds`
 
 memory     the most that `mialib score` takes, in a new process for each number of short texts
-seconds    processor seconds of all that a score would not need where nothing breaks: parts of the work on disk,
-           checksums, a hash of the weights, and checks of model and numbers. The model has the shape of Pythia-70M, the
+seconds    processor seconds of all that a score would not need where nothing breaks: checkpoints on disk, a
+           hash of the weights, and checks of model and numbers. The model has the shape of Pythia-70M, the
            smallest of the papers' family: the larger the model, the smaller these shares
 """
 
@@ -24,8 +24,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from faults import ROOT, sentence
-
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tests"))  # whose tiny models serve here too
+VOCABULARY = ("river", "stone", "garden", "meets", "leaves", "window", "letter", "market", "carries", "hides", "engine")
 NUMBERS_OF_TEXTS = (1_000, 3_000, 10_000, 30_000, 100_000)
 WORDS = 8
 PYTHIA_70M = {"num_hidden_layers": 6, "hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048}
@@ -34,7 +35,7 @@ N_TEXTS, N_WORDS = 400, 60
 
 def some_texts(n: int, n_words: int) -> list[str]:
     rng = random.Random(0)
-    return [sentence(rng, n_words) for _ in range(n)]
+    return [f"The {' '.join(rng.choices(VOCABULARY, k=n_words))} {rng.randrange(10**6)}" for _ in range(n)]
 
 
 def memory(folder: Path) -> str:
@@ -102,19 +103,18 @@ def seconds(folder: Path) -> str:
     os.environ |= {"MIALIB_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1"}
     torch.set_num_threads(1)
 
+    from mialib import cache as disk
     from mialib import scoring
     from mialib.catalog import models
     from mialib.passes import cache
-    from mialib.shared import kept
 
     sizes = {"vocab_size": 50304, "max_position_embeddings": 2048}
     model = save_tiny_model(folder / "70m", "GPTNeoXConfig", **PYTHIA_70M | sizes)
     texts = some_texts(N_TEXTS, N_WORDS)
     clock, work = Clock(), "scoring itself"
-    clock.time(kept.Parts, "add", "parts written")
+    clock.time(disk.Checkpoints, "add", "parts written")
     models.STATS_PARTS = models.STATS_PARTS._replace(read=clock.timed(models.STATS_PARTS.read, "parts read"))
     clock.time(scoring.TokenStats, "joined", "parts joined")
-    clock.time(kept, "_checksum", "checksums")
     clock.time(models, "_hash_once", "hash of the weights")
     clock.time(models, "check_sound", "check of the model")
     clock.time(scoring.LoadedScorer, "check_finite", "check of each log-prob")

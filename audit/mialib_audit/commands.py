@@ -14,6 +14,7 @@ app = cli.app
 
 
 @app.command("audit")
+@cli.input_options(dear=False)
 def audit_command(
     context: typer.Context,
     texts: Annotated[Path | None, typer.Argument(help="a file of texts, as for detect")] = None,
@@ -28,11 +29,8 @@ def audit_command(
     members: Annotated[Path | None, typer.Option(help="a file of texts like these that it has surely seen")] = None,
     detector: cli.Detectors = None,
     option: cli.Hyperparameters = None,
-    reference: cli.Reference = None,
-    corpus: cli.CorpusOption = None,
-    non_member_prefix: cli.NonMemberPrefix = None,
-    member_prefix: cli.MemberPrefix = None,
-    shots: cli.Shots = 7,
+    *,
+    inputs: dict[str, Any],
     fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
     fdr: cli.Fdr = None,
     start_token: cli.StartToken = "auto",
@@ -52,26 +50,25 @@ def audit_command(
     base. Without --non-members the texts have labels, and members are compared with non-members. A column `source`
     helps.
     """
+    from mialib.cache import start_fresh
     from mialib.reports.detection import parse_options, split_names
-    from mialib.shared.kept import keep_nothing_of_before
     from mialib_audit.audit import FILES, Rules, audit, verify, write
     from mialib_audit.files import read_files
 
+    if fresh or report_file:
+        start_fresh()
     if report_file:
-        keep_nothing_of_before()
         verify(report_file)
         return say(f"{report_file}: the same files and the same model give the same report")
     if not (texts and model and output):
         context.fail("an audit needs TEXTS, --model and --output; or give --verify and a report.json")
-    files = (texts, non_members, members, corpus, non_member_prefix, member_prefix)
+    files = (texts, non_members, members, *cli.names_in(inputs))
     cli.check_read_once(*files)
     existing = [output / name for name in FILES if (output / name).exists()]
     if existing and not force:
         raise ValueError(f"{existing[0]} exists; give another --output, or --force to replace this report")
     for path in (output, *existing):
-        cli.check_output(path, *files, model, reference)
-    inputs: dict[str, Any] = {"reference": reference, "corpus": corpus, "n_shots": shots}
-    inputs |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix}
+        cli.check_output(path, *files, model)
     target = cli.target_of(texts, model=model, start_token=start_token, dtype=dtype, **inputs)
     judged, known, known_members = read_files(texts, non_members, members)
     rules = Rules(split_names(detector or []), parse_options(option or []), fpr, fdr)

@@ -17,13 +17,13 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from mialib.attacks.activations import EPOCHS, PROMPT
 from mialib.attacks.probe import LEARNING_RATES, N_TRAINING, collect, fit_probes, probe_candidates
+from mialib.cache import ARRAYS, cached
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS, FloatArray, get_detector
 from mialib.model_selection import Candidates, Indices, folds
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid, versions_behind
-from mialib.shared.kept import ARRAYS, keep
 from mialib.shared.schema import Strict, read_yaml
 from mialib.store import hash_of, version
 from mialib.versions import versions_of
@@ -351,7 +351,7 @@ def claim_scores(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> S
         scored = score_claim(claims, claim, setting, seed)
         return {"scores": scored.scores, "texts": np.array(scored.texts)}
 
-    kept = keep("claims", make, ARRAYS, **determined_by(claims, claim, setting, seed))
+    kept = cached("claims", make, ARRAYS, **determined_by(claims, claim, setting, seed))
     return SeedScores(seed, kept["scores"], str(kept["texts"]))
 
 

@@ -21,7 +21,7 @@ from mialib.commands.cli import (
     check_output,
     target_of,
 )
-from mialib.commands.output import check_stdout_is_open, say
+from mialib.commands.output import say
 from replication import BOOK_DATA
 
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
@@ -174,7 +174,6 @@ def plan(
     from replication.pipeline.plan import describe_plan, describe_texts, plan_columns, plan_downloads
     from replication.profile import load_profile
 
-    check_stdout_is_open()
     if texts:
         return say(describe_texts(model, load_texts(texts), str(texts)))
     profile = load_profile()
@@ -187,8 +186,8 @@ def lock_command() -> None:
     """Ask the hub for the commit of each model and data set of the registry and pin it in data/revisions.yml."""
     from mialib.catalog.corpora import HUB_CORPORA
     from mialib.catalog.hub import PINS
-    from mialib.catalog.hub import lock as pin
     from mialib.catalog.registry import known_benchmarks, known_models
+    from replication.pipeline.pins import pin
 
     models = [known.tokenizer if known.access == "api" else name for name, known in known_models().items()]
     data = [known.hub_id for known in known_benchmarks().values()]
@@ -272,8 +271,11 @@ def view(
 
     log_prob: Min-K% Prob. surprise: SURP. dc_pdd: DC-PDD. Tokens that count for the detector's score are framed.
     """
+    from mialib.cache import start_fresh
     from replication import token_view
 
+    if fresh:
+        start_fresh()
     check_output(output, texts, corpus, model)
     target = target_of(texts, model=model, start_token=start_token, corpus=corpus, dtype=dtype)
     n, ways = token_view.write_page(texts, target, by or (), output)
@@ -313,7 +315,6 @@ def lab_build(
     from replication.lab.source import lab_recipe
     from replication.pipeline.command import n_cores
 
-    check_stdout_is_open()
     recipes = load_recipes()
     for name in names or ():
         if name not in recipes.corpora:
@@ -430,8 +431,6 @@ def bench(
     from replication.studies import bench as speed
     from replication.tables import as_text
 
-    if not json_file:
-        check_stdout_is_open()
     measured = []
     for name in geometry or [speed.DEFAULT_GEOMETRY[pick_device().type]]:
         found = speed.time_ways(name, n_texts=texts, n_rounds=rounds, n_threads=threads, dtype=dtype)
@@ -455,8 +454,6 @@ def coverage(
 
     if keep:
         clone()
-    else:
-        check_stdout_is_open()
     n, results = simulations or simulated.SIMULATIONS, []
     for family, (title, _) in simulated.FAMILIES.items():
         found = simulated.simulate(family, n, seed)

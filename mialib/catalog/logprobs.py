@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeGuard
 import numpy as np
 
 from mialib.batches import encode
+from mialib.cache import STATS, cached
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.sources import PassOptions, Source
 from mialib.models import tokenizer_hash
 from mialib.scoring import n_unread
 from mialib.shared.files import read_rows
-from mialib.shared.kept import STATS, keep
 from mialib.store import hash_files, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
 from mialib.token_stats import TokenRow, TokenStats, check_likely
@@ -133,7 +133,7 @@ class Logprobs(LogProbsAlone):
             }
             return known_log_probs(self, texts, self._rows(path, texts, tokenizer), provenance)
 
-        return keep("token_stats", make, STATS, **key)
+        return cached("token_stats", make, STATS, **key)
 
     def _rows(self, path: Path, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None) -> list[Known]:
         lines, rows = _read(path), list[Known]()

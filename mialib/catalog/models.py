@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from mialib import scoring
 from mialib.batches import encode
+from mialib.cache import JSON, STATS, STATS_PARTS, Checkpoints, cached, cached_shards, is_cached
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, split_name
 from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, find
 from mialib.extras import require
 from mialib.models import LoadedModel, free_bytes, pick_device, prepended
 from mialib.shared.files import first_of
-from mialib.shared.kept import JSON, STATS, STATS_PARTS, Parts, is_kept, keep, kept_parts
 from mialib.store import hash_files, hash_of, hash_texts, home, version
 from mialib.text import excerpt
 from mialib.token_stats import TokenStats, check_likely
@@ -149,23 +149,24 @@ class Weights(Source):
         key |= {"after": hash_texts([after])} if after else {}
         key |= {"temperature": temperature} if temperature != 1 else {}
 
-        def make(parts: Parts, part: tuple[int, int] | None = None) -> TokenStats:
+        def make(checkpoints: Checkpoints, part: tuple[int, int] | None = None) -> TokenStats:
             # This may have waited for another process.
             scorer = load_scorer(self.name, **loading, revision=key["model"])
-            return scorer.score(texts, after=after, temperature=temperature, part=part, found=parts, save=parts.add)
+            options: dict[str, Any] = {"after": after, "temperature": temperature, "part": part}
+            return scorer.score(texts, **options, found=checkpoints, save=checkpoints.add)
 
-        if part is None or is_kept("token_stats", STATS, **key):
-            return keep("token_stats", make, STATS, STATS_PARTS, **key)
-        keep("token_stats", partial(make, part=part), STATS, STATS_PARTS, **key, part=part)
-        parts, missing = kept_parts("token_stats", STATS_PARTS, part[1], **key)
+        if part is None or is_cached("token_stats", STATS, **key):
+            return cached("token_stats", make, STATS, STATS_PARTS, **key)
+        cached("token_stats", partial(make, part=part), STATS, STATS_PARTS, **key, part=part)
+        shards, missing = cached_shards("token_stats", STATS_PARTS, part[1], **key)
         if missing:
             raise PartsMissing(f"{self.name} on {len(texts)} texts: parts {', '.join(map(str, missing))} of {part[1]}")
 
         def join() -> TokenStats:
-            stats = TokenStats.joined(parts, provenance=next(iter(parts)).stats.provenance)
-            return stats if len(stats) == len(texts) else make(parts)
+            stats = TokenStats.joined(shards, provenance=next(iter(shards)).stats.provenance)
+            return stats if len(stats) == len(texts) else make(shards)
 
-        return keep("token_stats", join, STATS, **key)
+        return cached("token_stats", join, STATS, **key)
 
     # --- how transformers loads it ---
 
@@ -332,7 +333,7 @@ def read_otherwise(model: Weights) -> dict[str, Any]:
         return reading | ({"start_tokens": tokens} if len(tokens) > 1 else {})
 
     versions = [version("transformers"), version("tokenizers")]
-    return keep("tokenizers", decide, JSON, files=key, texts=hash_texts(CUT_TEXTS), versions=versions)
+    return cached("tokenizers", decide, JSON, files=key, texts=hash_texts(CUT_TEXTS), versions=versions)
 
 
 def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, Any]:
@@ -685,4 +686,4 @@ def _stamp(file: Path) -> tuple[int, ...]:
 def _hash_once(stamped: tuple[tuple[Any, ...], ...]) -> str:
     """The hash of files, cached by their stamps: to read tens of gigabytes takes minutes."""
     files = [(str(path.resolve()), *stamp) for path, *stamp in stamped]
-    return keep("hashes", lambda: hash_files(path for path, *_ in stamped), JSON, files=files)
+    return cached("hashes", lambda: hash_files(path for path, *_ in stamped), JSON, files=files)

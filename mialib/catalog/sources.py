@@ -44,7 +44,7 @@ KINDS = {  # pattern of a name -> module, imported when such a name is first met
 
 
 class PartsMissing(ValueError):
-    """A part of a pass is kept, and can't be joined since others are not here yet."""
+    """A part of a pass is scored, and can't be joined since others are not here yet."""
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from importlib.metadata import entry_points
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mialib.commands.output import as_columns, check_stdout_is_open, log_plainly, say
+from mialib.commands.output import as_columns, log_plainly, say
 from mialib.commands.packages import Commands
+from mialib.passes.needs import Setting, settings
 
 if TYPE_CHECKING:
     from mialib.passes.inputs import Target
@@ -33,26 +37,15 @@ StartToken = Annotated[
 Dtype = Annotated[str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")]
 Part = Annotated[
     str | None,
-    typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are kept"),
+    typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are scored"),
 ]
-
-
-def _make_anew(fresh: bool) -> bool:
-    if fresh:
-        from mialib.shared.kept import keep_nothing_of_before
-
-        keep_nothing_of_before()
-    return fresh
-
-
 Fresh = Annotated[
     bool,
     typer.Option(
         "--fresh",
-        callback=_make_anew,
-        help="compute again what is kept. It is found by the content of texts, weights and tokenizer, and by the "
-        "versions of what computes it and of the libraries; a large file's content is read again where its size or "
-        "time has changed",
+        help="compute cached results again. They are found by the content of texts, weights and tokenizer, and by the "
+        "versions of mialib's code and of the libraries; a large file's content is read again where its size or time "
+        "has changed",
     ),
 ]
 Detectors = Annotated[
@@ -76,15 +69,35 @@ TextsArgument = Annotated[
     ),
 ]
 ModelOption = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
-Reference = Annotated[str | None, typer.Option(help="a smaller model, for ref, wbc and ez_mia")]
-CorpusOption = Annotated[
-    str | None, typer.Option(help="a reference corpus, for dc_pdd and aeca: a file of texts, or a name such as lab/en")
-]
-NonMemberPrefix = Annotated[
-    str | None, typer.Option(help="known non-members to read before each text, for recall: a file, or a corpus's name")
-]
-MemberPrefix = Annotated[str | None, typer.Option(help="known members to read before each text, for con_recall")]
-Shots = Annotated[int, typer.Option(min=1, help="how many of them are read before each text")]
+
+
+def input_options(*, dear: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that name what detectors need; its parameter `inputs` gets them, by field of `Target`.
+
+    `dear=False` leaves out what takes a pass or more for one detector or two.
+    """
+    chosen = list(settings(dear=dear))
+
+    def option(setting: Setting) -> Parameter:
+        kind = int if setting.default else str | None
+        named = typer.Option(setting.option, help=setting.help, min=1 if setting.default else None)
+        return Parameter(
+            setting.field, Parameter.KEYWORD_ONLY, default=setting.default, annotation=Annotated[kind, named]
+        )
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_inputs(**values: Any) -> None:
+            command(inputs={setting.field: values.pop(setting.field) for setting in chosen}, **values)
+
+        parameters: list[Parameter] = []
+        for parameter in signature(command, eval_str=True).parameters.values():
+            is_place = parameter.name == "inputs"
+            parameters += map(option, chosen) if is_place else [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
+        with_inputs.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return with_inputs
+
+    return decorate
 
 
 def load_app() -> typer.Typer:
@@ -110,6 +123,11 @@ def target_of(texts: Path | str, **fields: Any) -> Target:
         return Target(benchmark=str(texts), **fields)
     except ValidationError as error:
         raise ValueError(one_line(error)) from None
+
+
+def names_in(inputs: dict[str, Any]) -> list[str]:
+    """The names, some of them of files, that the options of `input_options` give."""
+    return [name for name in inputs.values() if isinstance(name, str)]
 
 
 def _read_part(given: str | None) -> tuple[int, int] | None:
@@ -140,18 +158,13 @@ def check_read_once(*read: Path | str | None) -> None:
 
 
 @app.command("detect")
+@input_options()
 def detect_command(
     texts: TextsArgument,
     model: ModelOption,
+    inputs: dict[str, Any],
     detector: Detectors = None,
     option: Hyperparameters = None,
-    reference: Reference = None,
-    corpus: CorpusOption = None,
-    masked: Annotated[str | None, typer.Option(help="a masked model such as roberta-base, for neighbor")] = None,
-    n_neighbors: Annotated[int, typer.Option(min=1, help="how many neighbors a text has")] = 100,
-    non_member_prefix: NonMemberPrefix = None,
-    member_prefix: MemberPrefix = None,
-    shots: Shots = 7,
     calibrate: Annotated[
         Path | None, typer.Option(help="a file of known non-members like the texts; of a labelled one, its label 0")
     ] = None,
@@ -175,6 +188,7 @@ def detect_command(
     repeats these two with each text, as `thresholds` and `set_p_values`. With --fdr in place of --fpr a star marks a
     flagged text, and an estimate of the share of members is printed. Texts with labels (1 = member) get an AUC.
     """
+    from mialib.cache import start_fresh
     from mialib.catalog.sources import PartsMissing
     from mialib.reports.detection import (
         as_csv,
@@ -188,21 +202,19 @@ def detect_command(
     )
     from mialib.store import atomic_path
 
-    others: dict[str, Any] = {"reference": reference, "corpus": corpus, "masked": masked, "n_neighbors": n_neighbors}
-    others |= {"non_member_prefix": non_member_prefix, "member_prefix": member_prefix, "n_shots": shots}
-    target = target_of(texts, model=model, start_token=start_token, dtype=dtype, **others)
-    check_read_once(texts, calibrate, corpus, non_member_prefix, member_prefix)
+    if fresh:
+        start_fresh()
+    target, files = target_of(texts, model=model, start_token=start_token, dtype=dtype, **inputs), names_in(inputs)
+    check_read_once(texts, calibrate, *files)
     if output and (output.is_dir() or output.suffix not in (".csv", ".jsonl", ".json", ".txt")):
         raise ValueError(f"--output {output}: a file ending in .csv, .jsonl, .json or .txt is expected")
     if output:
-        check_output(output, texts, calibrate, corpus, non_member_prefix, member_prefix, model, reference)
-    else:
-        check_stdout_is_open()
+        check_output(output, texts, calibrate, model, *files)
     (loaded, labels), names, options = load_labelled(texts), split_names(detector or []), parse_options(option or [])
     try:
         detection = detect_texts(loaded, target, names, calibrate, fpr, options, labels, _read_part(part), fdr)
     except PartsMissing as missing:
-        logging.info("part %s is kept; not here yet: %s", part, missing)
+        logging.info("part %s is scored; not here yet: %s", part, missing)
         return
     suffix = output.suffix if output else ""
     if as_json or suffix in (".json", ".jsonl"):
@@ -221,7 +233,7 @@ def detect_command(
 def detectors() -> None:
     """List the detectors: what each computes, who proposed it, what it needs and its hyperparameters."""
     from mialib.detectors import DETECTORS
-    from mialib.passes.inputs import NEEDS
+    from mialib.passes.needs import NEEDS
 
     for name, known in DETECTORS.items():
         say(f"{name:15} {known.label}, {known.source}" + (", since the four papers" if known.is_later else ""))
@@ -240,7 +252,6 @@ def blind(
     from mialib.catalog.benchmarks import load_benchmark
     from mialib.passes.leaks import AT_CHANCE, by_domain, explain_below, measure_leaks
 
-    check_stdout_is_open()
     for name in benchmarks:
         benchmark = load_benchmark(name)
         found = {part.name: measure_leaks(part) for part in by_domain(benchmark)}
@@ -266,19 +277,22 @@ def score_command(
     fresh: Fresh = False,
 ) -> None:
     """Score a benchmark's texts, and the same lowercased, into the cache that notebooks read."""
+    from mialib.cache import start_fresh
     from mialib.catalog.sources import PartsMissing, find
     from mialib.passes.inputs import load_inputs
     from mialib.store import write_json
 
+    if fresh:
+        start_fresh()
     if receipt:
         check_output(receipt, benchmark, model)
+    shard, target = _read_part(part), target_of(benchmark, model=model, start_token=start_token, dtype=dtype)
     find(model).check()
-    inputs = load_inputs(target_of(benchmark, model=model, start_token=start_token, dtype=dtype))
+    inputs = replace(load_inputs(target), part=shard)
     try:
-        inputs = replace(inputs, part=_read_part(part))
         inputs.load("stats", "lowercase")
     except PartsMissing as missing:
-        logging.info("part %s is kept; not here yet: %s", part, missing)
+        logging.info("part %s is scored; not here yet: %s", part, missing)
         return
     passes = {"original": inputs.stats, "lowercase": inputs["lowercase"]}
     passes = {name: stats for name, stats in passes.items() if stats is not None}

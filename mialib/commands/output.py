@@ -1,16 +1,15 @@
-"""What commands print and log."""
+"""What commands print and log, with control characters escaped."""
 
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping
 
 import typer
 
 
 def say(text: str, *, nl: bool = True, err: bool = False) -> None:
-    """Print, with nothing in names and texts of others that a terminal would obey."""
+    """Print a text with its control characters escaped."""
     from mialib.text import printable
 
     typer.echo(printable(text), nl=nl, err=err)
@@ -25,12 +24,6 @@ def as_columns(columns: Mapping[str, Mapping[str, str]]) -> str:
     return "\n".join("  ".join([f"{name:{widths[0]}}", *map(str.rjust, cells, widths[1:])]) for name, *cells in rows)
 
 
-def check_stdout_is_open() -> None:
-    """ValueError where standard output is closed, before anything is computed that would only be printed."""
-    if sys.__stdout__ is None:
-        raise ValueError("standard output is closed, so there is nowhere to print; write to a file or another command")
-
-
 def log_plainly() -> None:
     """Log messages as plain lines, without the chatter of libraries."""
     handler = logging.StreamHandler()
@@ -41,10 +34,10 @@ def log_plainly() -> None:
 
 
 class Printable(logging.Formatter):
-    """Messages that hold nothing a terminal would obey."""
+    """Log messages with control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As `logging` does, and cleaned."""
+        """Format as `logging` does, and escape."""
         from mialib.text import printable
 
         return printable(super().format(record))

@@ -1,9 +1,9 @@
 """The detectors: each turns a text's token statistics into one score. Higher means more likely a member.
 
-A detector is one decorated function of one text. Its first argument is the text's `TokenRow`; keyword arguments named
-in INPUTS are what it needs besides the target model's pass, and every other keyword is a hyperparameter whose default
-the paper prints and whose annotation says what it means. Tables, tests, `mialib detectors` and the recorded seeds read
-the registry, so a function is all it takes.
+A detector is one decorated function of one text. Its first argument is the text's `TokenRow`. A keyword argument
+without a default is an input that it needs besides the model's pass, such as another pass or the text; one with a
+default is a hyperparameter: the default is the paper's, and its annotation says what it means. Tables, tests, `mialib
+detectors` and the recorded seeds read the registry, so a function is all it takes.
 
     registry    how a detector is registered, checked and run
     papers      the detectors of the four papers and the baselines beside them
@@ -15,6 +15,6 @@ the registry, so a function is all it takes.
 from mialib.detectors import papers, since  # which register their own
 from mialib.detectors.papers import SMALLEST_VARIANCE, calibrated, first_occurrences
 from mialib.detectors.papers import grid_candidates, surp_conditions, surp_grid
-from mialib.detectors.registry import DETECTORS, OTHER_PASSES, TEMPERATURE, Detector, FloatArray, Option
+from mialib.detectors.registry import DETECTORS, TEMPERATURE, Detector, FloatArray, Option
 from mialib.detectors.registry import check_vocabulary, describe_options, detect, detector, get_detector
 from mialib.detectors.registry import lowest_indices, lowest_mean, symbol

@@ -22,9 +22,6 @@ from mialib.token_stats import TokenStats, check_known, same_or_unknown
 ScoreText = Callable[..., float]
 Percent = Annotated[float, "percent of the tokens"]  # a hyperparameter that several detectors have
 TEMPERATURE = 2.0  # of the pass that a detector gets as `tempered`
-OTHER_PASSES = ("lowercase", "reference", "tempered", "after_non_members", "after_members", "after_others")
-# What `detect` takes -> the argument by which the function of one text gets its own.
-INPUTS = {"texts": "text", **{need: need for need in (*OTHER_PASSES, "frequency", "neighbors")}}
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class Detector:
     label: str  #: as the papers' tables print it
     source: str  #: who proposed it, and when
     score_text: ScoreText
-    needs: tuple[str, ...]  #: keys of INPUTS
+    needs: tuple[str, ...]  #: the inputs, as `detect` calls them
     options: dict[str, Option]  #: its hyperparameters
     reads: tuple[str, ...] = ()  #: columns of TokenRow besides log_prob; a model behind an API does not give them all
     grid: Grid = field(default_factory=dict)  #: a paper's candidates for the hyperparameters; empty for none
@@ -67,17 +64,16 @@ DETECTORS: dict[str, Detector] = {}
 def detector(name: str, label: str, source: str, **more: Any) -> Callable[[ScoreText], ScoreText]:
     """Register a function of one text under `name`; `more` are further fields of `Detector`, from `reads` on.
 
-    Its keyword arguments that INPUTS names are what it needs; each other one is a hyperparameter, whose annotation says
-    what it means: `k: Annotated[float, "percent of the tokens"] = 20`.
+    A keyword argument without a default is an input, by its name; one with a default is a hyperparameter, whose
+    annotation says what it means: `k: Annotated[float, "percent of the tokens"] = 20`.
     """
 
     def register(score_text: ScoreText) -> ScoreText:
-        need_of = {argument: need for need, argument in INPUTS.items()}
         hints = get_type_hints(score_text, include_extras=True)
         needs, options = [], {}
         for keyword in list(inspect.signature(score_text).parameters.values())[1:]:
-            if keyword.name in need_of:
-                needs.append(need_of[keyword.name])
+            if keyword.default is keyword.empty:
+                needs.append("texts" if keyword.name == "text" else keyword.name)
             elif meaning := getattr(hints.get(keyword.name), "__metadata__", None):
                 options[keyword.name] = Option(keyword.default, meaning[0])
             else:
@@ -107,7 +103,7 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
     text, a statistic or a score that is not finite.
     """
     chosen, what = get_detector(name), f"detector {name!r}"
-    inputs = {need: given.pop(need, None) for need in INPUTS}
+    inputs = {need: given.pop(need, None) for need in {need for of in DETECTORS.values() for need in of.needs}}
     if unknown := sorted(set(given) - set(chosen.options)):
         known = ", ".join(chosen.options) or "none"
         raise ValueError(f"{what} has no hyperparameter {unknown[0]!r}; it has: {known}")
@@ -122,8 +118,8 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
         given["frequency"] = check_vocabulary(inputs["frequency"], stats).log_probability
     scores = np.empty(len(stats))
     for i, row in enumerate(stats):
-        own = {INPUTS[need]: values[i] for need, values in per_text.items()}
-        scores[i] = chosen.score_text(row, **own, **given)
+        of_text = {"text" if need == "texts" else need: values[i] for need, values in per_text.items()}
+        scores[i] = chosen.score_text(row, **of_text, **given)
         if not np.isfinite(scores[i]):
             raise ValueError(f"{what} gives {scores[i]} for text {i} ({len(row.log_prob)} tokens)")
     return scores

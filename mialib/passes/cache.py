@@ -1,7 +1,7 @@
 """Score or load: token statistics, token frequencies and neighbors are computed once and cached.
 
 A key holds the content of model, tokenizer and texts, device and dtype, start token, and the versions of libraries and
-of what computes (`mialib.versions`); a change of any of them misses the cache.
+of our code (`mialib.versions`); a change of any of them is a miss.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.batches import are_apart, encode
+from mialib.cache import ARRAYS, JSON, Checkpoints, Format, cached
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.models import Weights, check_revision, find_weights, load_scorer, load_tokenizer
 from mialib.catalog.sources import Dtype, PassOptions, find
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders, tokenizer_hash
-from mialib.shared.kept import ARRAYS, JSON, Format, Parts, keep
 from mialib.store import hash_texts, version
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
@@ -32,7 +32,7 @@ def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStat
 
     Options as for `Scorer` (device, dtype, start_token) and its `score` (after, temperature). With `part`, (3, 16) say,
     the third of sixteen parts is scored and all are joined once they are there; PartsMissing before. ValueError for
-    `after`, another temperature, a dtype or a part where its weights are not here. TypeError for an unknown option.
+    `after`, another temperature, a dtype or a part where its weights are not here.
     """
     how, source = PassOptions(**options), find(model)
     if (how.dtype != "auto" or how.part) and not source.has_weights:
@@ -43,19 +43,19 @@ def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStat
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
     source = find(model)
-    if counted := find(corpus).counts(source):
-        return counted
+    if stored := find(corpus).counts(source):
+        return stored
     tokenizer, size = load_tokenizer(model), source.vocabulary_size
-    made_by = tokenizer_hash(tokenizer)
+    hashed = tokenizer_hash(tokenizer)
 
-    def make(parts: Parts) -> TokenFrequency:
-        save = partial(parts.add, instead=True)
+    def make(checkpoints: Checkpoints) -> TokenFrequency:
+        save = partial(checkpoints.add, instead=True)
         texts = reference_texts(corpus)
-        return count_tokens(texts, tokenizer, size, found=parts, save=save, name=corpus, tokenizer_hash=made_by)
+        return count_tokens(texts, tokenizer, size, found=checkpoints, save=save, name=corpus, tokenizer_hash=hashed)
 
-    key: dict[str, Any] = {"tokenizer": made_by, "size": size, "corpus": corpus_identity(corpus)}
+    key: dict[str, Any] = {"tokenizer": hashed, "size": size, "corpus": corpus_identity(corpus)}
     key |= {"tokenizers": version("tokenizers")} | versions_of("counting")
-    return keep("token_frequency", make, COUNTS, ARRAYS, **key)
+    return cached("token_frequency", make, COUNTS, ARRAYS, **key)
 
 
 def neighbors_or_load(
@@ -64,16 +64,16 @@ def neighbors_or_load(
     """The neighbors of each text; arguments as for `mialib.attacks.neighbors.make_neighbors`."""
     from mialib.attacks.neighbors import make_neighbors
 
-    given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
     masked = find_weights(masked_lm)
-    key = masked.pass_key(dtype="float32") | given | versions_of("neighbors")
+    key = masked.pass_key(dtype="float32") | options | versions_of("neighbors")
     key |= {"texts": hash_texts(texts), "jieba": version("jieba")}
 
-    def make(parts: Parts) -> list[list[str]]:
+    def make(checkpoints: Checkpoints) -> list[list[str]]:
         check_revision(masked_lm, masked.revision, key["model"])
-        return make_neighbors(texts, masked_lm, **given, found=parts, save=parts.add)
+        return make_neighbors(texts, masked_lm, **options, found=checkpoints, save=checkpoints.add)
 
-    return keep("neighbors", make, JSON, JSON, **key)
+    return cached("neighbors", make, JSON, JSON, **key)
 
 
 def neighbor_log_probs_or_load(
@@ -94,22 +94,22 @@ def neighbor_log_probs_or_load(
     """
     from mialib.attacks.neighbors import neighbor_log_probs
 
-    given: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
     loading: dict[str, Any] = {"start_token": start_token, "dtype": dtype}
     if not find(model).has_weights:
-        made = neighbors_or_load(texts, masked_lm, **given)
-        rows = score_or_load(model, [neighbor for of_text in made for neighbor in of_text], **loading)
+        neighbors = neighbors_or_load(texts, masked_lm, **options)
+        rows = score_or_load(model, [neighbor for several in neighbors for neighbor in several], **loading)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
 
-    key = find_weights(model).pass_key(**loading) | given | versions_of("neighbors", "scoring")
+    key = find_weights(model).pass_key(**loading) | options | versions_of("neighbors", "scoring")
     key |= {"masked_lm": find(masked_lm).revision, "texts": hash_texts(texts), "jieba": version("jieba")}
 
-    def make(parts: Parts) -> dict[str, NDArray[np.float64]]:
-        made, own = neighbors_or_load(texts, masked_lm, **given), score_or_load(model, texts, **loading)
+    def make(checkpoints: Checkpoints) -> dict[str, NDArray[np.float64]]:
+        neighbors, stats = neighbors_or_load(texts, masked_lm, **options), score_or_load(model, texts, **loading)
         scorer = load_scorer(model, **loading, revision=key["model"])
-        return {"log_prob": neighbor_log_probs(scorer, own, made, found=parts, save=parts.add)}
+        return {"log_prob": neighbor_log_probs(scorer, stats, neighbors, found=checkpoints, save=checkpoints.add)}
 
-    return keep("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]
+    return cached("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]
 
 
 def blind_or_load(
@@ -124,7 +124,7 @@ def blind_or_load(
     key: dict[str, Any] = {"texts": hash_texts(texts), "labels": np.asarray(labels).tolist(), "language": language}
     key |= {"baseline": kind, "groups": None if groups is None else np.asarray(groups).tolist()}
     key |= {"scikit_learn": version("scikit-learn")} | versions_of("blind")
-    return keep("blind", make, ARRAYS, **key)["scores"]
+    return cached("blind", make, ARRAYS, **key)["scores"]
 
 
 def score_cut_texts(
@@ -157,5 +157,5 @@ def score_cut_texts(
     cut[:, other] = rescored.n_cut, rescored.n_unread
     for i, row in zip(other, rescored, strict=True):
         rows[i] = row
-    made = {"n_cut": cut[0], "n_unread": cut[1], "provenance": cut_stats.provenance}
-    return TokenStats.from_rows(rows, **made), sum(is_prefix)
+    stats = TokenStats.from_rows(rows, n_cut=cut[0], n_unread=cut[1], provenance=cut_stats.provenance)
+    return stats, sum(is_prefix)

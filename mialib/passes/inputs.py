@@ -3,58 +3,48 @@
     target = Target(model="lab/en-900k", benchmark="lab/en", reference="lab/en-25k")
     inputs = load_inputs(target)
     scores = score_all(inputs)                      {detector: (N,) scores, or None where it is not applicable}
-    inputs["stats"], inputs["reference"], ...       the target's own pass, and those of NEEDS
+    inputs["stats"], inputs["reference"], ...       the model's own pass, and the entries of NEEDS
 
 Inputs of some of the texts (`take`), of texts cut shorter (`cut_inputs`), with another reference or corpus (`retarget`)
-and with something else in its place (`given`) share what is loaded.
+and with values in the place of others (`given`) share what is loaded.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PositiveInt, field_validator, model_validator
+from pydantic import PositiveInt, create_model, field_validator, model_validator
 
 from mialib import detectors
-from mialib.batches import encode
 from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.corpora import reference_texts, warn_of_other_language
-from mialib.catalog.models import load_tokenizer
 from mialib.catalog.sources import Dtype, PartsMissing, Source, find
 from mialib.detectors import DETECTORS, FloatArray, detect, get_detector
-from mialib.frequency import TokenFrequency
 from mialib.model_selection import Candidates, Grid
-from mialib.passes.cache import count_or_load, neighbor_log_probs_or_load, score_cut_texts, score_or_load
+from mialib.passes import cache
+from mialib.passes.needs import NEEDS, PASSES, settings
 from mialib.plain import plain_indices
 from mialib.shared.schema import Strict
-from mialib.store import hash_texts
-from mialib.text import bare, count_words, excerpt, have_case
-from mialib.token_stats import TokenRow, TokenStats
+from mialib.text import count_words
+from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
 
-logger = logging.getLogger(__name__)
+# The fields that the table says: the name of a model, file or corpus, or None; or a number.
+OF_NEEDS: dict[str, Any] = {
+    setting.field: (PositiveInt if setting.default else str | None, setting.default) for setting in settings()
+}
 
 
-class Target(Strict):
-    """What to run: a model on a benchmark, and what detectors are given besides. One column of a results table."""
+class Target(create_model("OfNeeds", __base__=Strict, **OF_NEEDS)):  # type: ignore[misc]
+    """What to run: a model on a benchmark, and what detectors need besides. One column of a results table."""
 
     model: str
     benchmark: str
-    reference: str | None = None  # a smaller model, for Small Ref
-    corpus: str | None = None  # a reference corpus, for DC-PDD
     n_words: PositiveInt | None = None  # what the texts are cut to; with `part`, the length of a snippet
-    masked: str | None = None  # a masked language model, for Neighbor
-    n_neighbors: PositiveInt = 100  # how many it makes for each text
-    non_member_prefix: str | None = None  # known non-members, for ReCaLL: a file, or a reference corpus's name
-    member_prefix: str | None = None  # known members, for Con-ReCall
-    n_shots: PositiveInt = 7  # texts of a prefix that are read before each text
     part: Literal["head", "middle", "tail", "all"] | None = None  # of long documents, in snippets
     published: str | None = None  # the published table's column to compare with
     start_token: str | None = "auto"  # prepended to each text, as for `mialib.Scorer`; None: nothing is
@@ -94,126 +84,6 @@ class Target(Strict):
 
 
 @dataclass(frozen=True)
-class Need:
-    """Something that a detector may need besides the target's own pass."""
-
-    load: Callable[[Inputs, str], Any]  # of the inputs, and of what the field `made_from` names
-    made_from: str | None = None  # the field of Target that names it; None: the texts alone
-    option: str = ""  # of the command line
-    missing: str = ""  # why it may be lacking
-    made_by: str = "scoring"  # whose version counts, of `mialib.versions`
-
-
-def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
-    """The pass over the lowercased texts; of one that did not fit the context, over no more than was scored of it."""
-    # A file holds what was made of the texts as they are.
-    if not inputs.source.scores_any_text or not have_case(inputs.texts):
-        return None
-    model, texts = inputs.target.model, [text.lower() for text in inputs.texts]
-    if n_same := sum(map(str.__eq__, texts, inputs.texts)):
-        logger.info("lowercase: -1 for %d of %d texts, which have no capital letter", n_same, len(texts))
-    stats = inputs.score(model, texts)
-    if not inputs.stats.n_cut.any():
-        return stats
-    wanted = [part.lower() for part in inputs.scored_parts()]
-    longer = [i for i, part in enumerate(stats.scored_parts(texts)) if len(part) > len(wanted[i])]
-    if not longer:
-        return stats
-    cut = score_cut_texts(model, stats.take(longer), [wanted[i] for i in longer], **inputs.target.loading)[0]
-    rows = list(stats)
-    for i, row in zip(longer, cut, strict=True):
-        rows[i] = row
-    return TokenStats.from_rows(rows, n_cut=stats.n_cut, provenance=stats.provenance)
-
-
-def _reference(inputs: Inputs, reference: str) -> TokenStats:
-    return inputs.score(reference, inputs.texts)
-
-
-def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
-    if "token_ids" in inputs.source.lacks:
-        return None
-    if stored := find(corpus).counts(inputs.source):
-        return stored
-    warn_of_other_language(corpus, inputs.texts, inputs.target.benchmark)
-    return count_or_load(corpus, inputs.target.model)
-
-
-def _neighbors(inputs: Inputs, masked: str) -> FloatArray:
-    target = inputs.target
-    given: dict[str, Any] = {"n_neighbors": target.n_neighbors, "language": inputs.language} | target.loading
-    return neighbor_log_probs_or_load(target.model, inputs.scored_parts(), masked, **given)
-
-
-def _after(inputs: Inputs, source: str) -> TokenStats | None:
-    """The pass in which known texts are read before each text."""
-    if not inputs.source.has_weights:
-        return None
-    shots = list(islice(reference_texts(source), inputs.target.n_shots))
-    if len(shots) < inputs.target.n_shots:
-        raise ValueError(
-            f"{source} holds {len(shots)} texts, and {inputs.target.n_shots} are to be read before each text; give "
-            f"more, or --shots {len(shots)}"
-        )
-    scored = {bare(text) for text in inputs.texts}
-    if judged := next((text for text in shots if bare(text) in scored), None):
-        raise ValueError(f"{source}: {excerpt(judged)} is among the texts to score; give others")
-    after = "".join(f"{text}\n\n" for text in shots)
-    n_before = len(encode(load_tokenizer(inputs.target.model), [after])[0])
-    logger.info("%s: a pass with %d tokens before each text", source, n_before)
-    return inputs.score(inputs.target.model, inputs.texts, after=after)
-
-
-def other_texts(n: int) -> NDArray[np.int64]:
-    """The number of the text that is read before each of n, (n,): each is read before one other, drawn always alike."""
-    order = np.random.default_rng(0).permutation(n)
-    return np.roll(order, 1)[np.argsort(order)]
-
-
-def _after_others(inputs: Inputs, _: str) -> TokenStats | None:
-    """The pass in which another of the texts is read before each, cut to about half of the model's context."""
-    texts, model = inputs.texts, inputs.target.model
-    if not inputs.source.has_weights or len(texts) < 2:
-        return None
-    tokenizer, room = load_tokenizer(model), inputs.stats.provenance["max_tokens"] // 2
-    own = [len(ids) for ids in encode(tokenizer, texts)]
-    heads = [text[: len(text) * room // max(n, room)] for text, n in zip(texts, own, strict=True)]
-    read = [f"{heads[other]}\n\n{text}" for text, other in zip(texts, other_texts(len(texts)), strict=True)]
-    whole = inputs.score(model, read)
-    begins = [len(ids) - n for ids, n in zip(encode(tokenizer, read), own, strict=True)]
-    rows = [TokenRow._make(column[begin:] for column in row) for row, begin in zip(whole, begins, strict=True)]
-    made = whole.provenance | {"texts": hash_texts(texts), "after": whole.provenance["texts"]}
-    return TokenStats.from_rows(rows, n_cut=whole.n_cut, provenance=made)
-
-
-def _tempered(inputs: Inputs, _: str) -> TokenStats | None:
-    if not inputs.source.has_weights:
-        return None
-    return inputs.score(inputs.target.model, inputs.texts, temperature=detectors.TEMPERATURE)
-
-
-NO_CORPUS = "no reference corpus is named (corpora), or the token ids are not known"
-NO_KNOWN = "no known {} are named to be read before each text, or only log-probs of the model are here"
-NO_CASE = "most letters of the texts have no upper and lower case, none is a capital, or only log-probs are here"
-# The one table of what a detector needs: `detect`'s keywords, where each comes from, and why it may be missing.
-NEEDS = {
-    "texts": Need(
-        lambda inputs, _: None if "texts" in inputs.source.lacks else inputs.texts, missing="no texts are recorded"
-    ),
-    "lowercase": Need(_lowercase, missing=NO_CASE),
-    "reference": Need(_reference, "reference", "--reference", "no smaller model is named (references)"),
-    "frequency": Need(_frequency, "corpus", "--corpus", NO_CORPUS, "counting"),
-    "neighbors": Need(_neighbors, "masked", "--masked", "no neighbors were made", "neighbors"),
-    "tempered": Need(_tempered, missing="the model is not here, only log-probs at one temperature"),
-    "after_non_members": Need(_after, "non_member_prefix", "--non-member-prefix", NO_KNOWN.format("non-members")),
-    "after_members": Need(_after, "member_prefix", "--member-prefix", NO_KNOWN.format("members")),
-    "after_others": Need(_after_others, missing="there is one text alone, or only log-probs of the model are here"),
-}
-HOW_MANY = {"neighbors": "n_neighbors", "after_non_members": "n_shots", "after_members": "n_shots"}
-PASSES = ("stats", *detectors.OTHER_PASSES)  # over the texts
-
-
-@dataclass(frozen=True)
 class Inputs:
     """Texts and what detectors need of them under one target, text by text in their order; loaded when asked for."""
 
@@ -221,42 +91,41 @@ class Inputs:
     texts: tuple[str, ...]
     language: str
     benchmark: Benchmark | None = None  # None for texts without labels
-    origin: Callable[[str], Any] | None = None  # where what is not loaded comes from; None: from the target's names
     loaded: dict[str, Any] = field(default_factory=dict)
+    make: Callable[[str], Any] | None = None  # what is not loaded, from other inputs; None: as the target says
     part: tuple[int, int] | None = None  # of each pass: the one that is scored here, as for `score_or_load`
 
     def __getitem__(self, name: str) -> Any:
-        """ "stats", or a key of NEEDS: None where the target names nothing that it could be made from."""
-        self.load(name)
+        """ "stats" or an entry of NEEDS, loaded when it is first asked for; None where the target names no source."""
+        if name not in self.loaded:
+            self.loaded[name] = self.make(name) if self.make else self._load(name)
         return self.loaded[name]
-
-    def load(self, *names: str) -> None:
-        """Have these at hand, loaded in this order where they are not yet.
-
-        PartsMissing, once this part of each pass is scored, where other parts are not here yet.
-        """
-        for _ in range(2):  # by the second time other machines may have finished theirs
-            missing: list[str] = []
-            for name in names:
-                if name in self.loaded or (missing and name not in PASSES):
-                    continue
-                try:
-                    self.loaded[name] = self.origin(name) if self.origin else self._load(name)
-                except PartsMissing as error:
-                    missing.append(f"{name} of {error}")
-        if missing:
-            raise PartsMissing("; ".join(missing))
 
     def _load(self, name: str) -> Any:
         if name == "stats":
             return self.score(self.target.model, self.texts)
         need = NEEDS[name]
-        source = getattr(self.target, need.made_from) if need.made_from else ""
-        return None if need.made_from and not source else need.load(self, source)
+        source = getattr(self.target, need.source.field) if need.source else ""
+        return need.load(self, source) if need.is_named(self.target) else None
 
-    def score(self, model: str, texts: Sequence[str], **given: Any) -> TokenStats:
+    def load(self, *names: str) -> None:
+        """Load these, in this order.
+
+        PartsMissing, once this part of each pass is scored, where other parts are not here yet.
+        """
+        missing: list[str] = []
+        for name in names:
+            try:
+                if not missing or name in PASSES:
+                    self[name]
+            except PartsMissing as error:
+                missing.append(f"{name} of {error}")
+        if missing:
+            raise PartsMissing("; ".join(missing))
+
+    def score(self, model: str, texts: Sequence[str], **options: Any) -> TokenStats:
         """A pass of a model, loaded as the target says; `after` and `temperature` as for `Scorer.score`."""
-        return score_or_load(model, texts, **self.target.loading, part=self.part, **given)
+        return cache.score_or_load(model, texts, **self.target.loading, part=self.part, **options)
 
     @property
     def source(self) -> Source:
@@ -265,7 +134,7 @@ class Inputs:
 
     @property
     def stats(self) -> TokenStats:
-        """The target's own pass."""
+        """The model's own pass."""
         return self["stats"]
 
     @property
@@ -300,37 +169,36 @@ class Inputs:
         """The same of the texts with these numbers, as a benchmark of another name."""
         indices = plain_indices(indices, len(self.texts), "texts to take")
 
-        def origin(need: str) -> Any:
+        def taken(need: str) -> Any:
             whole = self[need]
-            if whole is None or need == "frequency":
+            if whole is None or (need in NEEDS and not NEEDS[need].by_text):
                 return whole
             if isinstance(whole, TokenStats):
                 return whole.take(indices)
             return whole[indices] if isinstance(whole, np.ndarray) else tuple(whole[i] for i in indices)
 
         benchmark = self.labelled.take(indices, name)
-        return Inputs(self.target.but(benchmark=name), benchmark.texts, self.language, benchmark, origin)
+        return Inputs(self.target.but(benchmark=name), benchmark.texts, self.language, benchmark, make=taken)
 
     def retarget(self, **fields: Any) -> Inputs:
         """The same with another reference, corpus, masked model or prefix, from which the rest is loaded now.
 
         ValueError for another field of the target: another model or benchmark is loaded by `load_inputs`.
         """
-        can_change = {need.made_from for need in NEEDS.values() if need.made_from} | set(HOW_MANY.values())
-        if others := sorted(set(fields) - can_change):
-            known = ", ".join(sorted(can_change))
-            raise ValueError(f"another {others[0]} is another target; these can be changed: {known}")
+        if others := sorted(set(fields) - set(OF_NEEDS)):
+            changeable = ", ".join(sorted(OF_NEEDS))
+            raise ValueError(f"another {others[0]} is another target; these can be changed: {changeable}")
         if fields.get("reference"):
             find(self.target.benchmark).check_scorable(fields["reference"])
-        changed = replace(self, target=self.target.but(**fields), origin=self.__getitem__, loaded={})
+        changed = replace(self, target=self.target.but(**fields), make=self.__getitem__, loaded={})
         for name, need in NEEDS.items():
-            if {need.made_from, HOW_MANY.get(name)} & set(fields):
+            if {setting.field for setting in need.settings} & set(fields):
                 changed.loaded[name] = changed._load(name)
         return changed
 
-    def given(self, **passes: Any) -> Inputs:
-        """The same with something else in the place of the stats or of what NEEDS names; None where it is to lack."""
-        return replace(self, origin=self.__getitem__, loaded=passes)
+    def given(self, **values: Any) -> Inputs:
+        """The same with these values for "stats" or entries of NEEDS; None for one that is to be missing."""
+        return replace(self, make=self.__getitem__, loaded=values)
 
 
 def load_inputs(target: Target) -> Inputs:
@@ -348,7 +216,7 @@ def load_inputs(target: Target) -> Inputs:
 
 
 def inputs_of(target: Target, benchmark: Benchmark) -> Inputs:
-    """What `load_inputs` gives, of a benchmark that is loaded already."""
+    """The inputs of a benchmark that is loaded already."""
     return Inputs(target, benchmark.texts, benchmark.language, benchmark)
 
 
@@ -357,26 +225,26 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
 
     A causal model's statistics of a prefix are a prefix of its statistics. A cut text's neighbors are others.
     """
-    cut, target = inputs.labelled.cut(n_words), inputs.target
-    if cut.texts == inputs.texts:  # which saves to tokenize them anew
-        return replace(inputs, benchmark=cut), len(cut)
+    benchmark, target = inputs.labelled.cut(n_words), inputs.target
+    if benchmark.texts == inputs.texts:  # which saves to tokenize them again
+        return replace(inputs, benchmark=benchmark), len(benchmark)
 
-    def cut_pass(model: str, whole: TokenStats, texts: Sequence[str] = cut.texts) -> tuple[TokenStats, int]:
-        return score_cut_texts(model, whole, texts, **target.loading)
+    def cut_pass(whole: TokenStats, model: str, read: Callable[[str], str]) -> tuple[TokenStats, int]:
+        return cache.score_cut_texts(model, whole, list(map(read, benchmark.texts)), **target.loading)
 
-    made, (stats, n_reused) = inputs_of(target, cut), cut_pass(target.model, inputs.stats)
+    of_cut_texts = inputs_of(target, benchmark)
 
-    def origin(need: str) -> Any:
-        if need not in ("lowercase", "reference", "frequency"):
-            return made[need]
-        whole = inputs[need]
-        if need == "lowercase" and whole is not None:
-            return cut_pass(target.model, whole, [text.lower() for text in cut.texts])[0]
-        if need == "reference" and whole is not None and target.reference:
-            return cut_pass(target.reference, whole)[0]
-        return whole
+    def cut(name: str) -> Any:
+        need = NEEDS[name]
+        if need.by_text and not need.cuttable:
+            return of_cut_texts[name]
+        if need.cuttable and (whole := inputs[name]) is not None:
+            model = getattr(target, need.source.field) if need.source else target.model
+            return cut_pass(whole, model, need.cuttable)[0]
+        return inputs[name]
 
-    return replace(made, origin=origin, loaded={"stats": stats}), n_reused
+    stats, n_reused = cut_pass(inputs.stats, target.model, str)
+    return replace(of_cut_texts, make=cut, loaded={"stats": stats}), n_reused
 
 
 def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[int], dict[int, int]]:
@@ -411,11 +279,11 @@ def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
 
 
 def unavailable_reason(inputs: Inputs, detector: str) -> str:
-    """Why a detector is not applicable to a target; "" where it is."""
-    known, lacks = get_detector(detector), inputs.stats.lacks
-    reasons = [lacks[column] for column in known.reads if column in lacks]
-    reasons += [NEEDS[need].missing for need in known.needs if inputs[need] is None]
-    by_token = not reasons and "reference" in known.needs and "token_ids" in known.reads
+    """The reason why a detector is not applicable to a target; "" where it is."""
+    chosen, lacks = get_detector(detector), inputs.stats.lacks
+    reasons = [lacks[column] for column in chosen.reads if column in lacks]
+    reasons += [NEEDS[need].missing for need in chosen.needs if inputs[need] is None]
+    by_token = not reasons and "reference" in chosen.needs and "token_ids" in chosen.reads
     if by_token and not np.array_equal(inputs.stats.token_ids, inputs["reference"].token_ids):
         return f"{inputs.target.reference} reads other tokens than {inputs.target.model}"
     return reasons[0] if reasons else ""
@@ -437,39 +305,40 @@ def score_all(
     """
     if detectors is None:
         without = "neighbor" if inputs["neighbors"] is None else ""
-        detectors = [name for name, known in DETECTORS.items() if not known.is_later and name != without]
-    detectors = list(detectors)
-    if unknown := [name for name in hyperparameters if name not in detectors]:
+        detectors = [name for name, detector in DETECTORS.items() if not detector.is_later and name != without]
+    names = list(detectors)
+    if unknown := [name for name in hyperparameters if name not in names]:
         raise ValueError(
-            f"hyperparameters of {unknown[0]!r}, which is not among the detectors to score: {', '.join(detectors)}"
+            f"hyperparameters of {unknown[0]!r}, which is not among the detectors to score: {', '.join(names)}"
         )
     return {
         name: None if unavailable_reason(inputs, name) else scores_of(inputs, name, **hyperparameters.get(name, {}))
-        for name in detectors
+        for name in names
     }
 
 
-def signature(made: Mapping[str, Any], texts: str = "") -> str:
-    """What made a pass's numbers, on one line, from its provenance: version, model, texts, start token, format, seed.
+def signature(provenance: Mapping[str, Any], texts: str = "") -> str:
+    """What a pass's numbers depend on, on one line: version, model, texts, start token, number format, seed.
 
     `texts` says which texts, by default how many and their hash.
     """
-    has_weights, seed = find(made["model"]).has_weights, made.get("seed", "unknown")
-    token = made.get("start_token", made.get("start_token_id", "unknown"))
-    revision = made["revision"].rpartition("@")[2][:10] if has_weights else made["revision"]
-    texts = texts or f"{made['n_texts']} texts ({made['texts'][:8]})"
+    model, seed = provenance["model"], provenance.get("seed", "unknown")
+    has_weights = find(model).has_weights
+    token = provenance.get("start_token", provenance.get("start_token_id", "unknown"))
+    revision = provenance["revision"].rpartition("@")[2][:10] if has_weights else provenance["revision"]
+    texts = texts or f"{provenance['n_texts']} texts ({provenance['texts'][:8]})"
     token = "none" if token is None else f"id {token}" if isinstance(token, int) else token
-    numbers = f", {made['dtype']} on {made['device']}" if has_weights else ""
+    numbers = f", {provenance['dtype']} on {provenance['device']}" if has_weights else ""
     return (
-        f"mialib {made['mialib']}: {made['model']} ({revision}, training seed {seed}) on {texts}, "
-        f"start token {token}{numbers}"
+        f"mialib {provenance['mialib']}: {model} ({revision}, training seed {seed}) on {texts}, start token "
+        f"{token}{numbers}"
     )
 
 
 def versions_behind(detector: str) -> dict[str, int]:
-    """The versions of all that makes a detector's scores: its own, of the pass, and of what it needs besides."""
-    known = get_detector(detector)
-    return versions_of("scoring", *{NEEDS[need].made_by for need in known.needs}) | {detector: known.version}
+    """The versions of all that makes a detector's scores: its own, the pass's, and those of what it needs besides."""
+    chosen = get_detector(detector)
+    return versions_of("scoring", *{NEEDS[need].made_by for need in chosen.needs}) | {detector: chosen.version}
 
 
 def score_grid(inputs: Inputs, detector: str, grid: Grid | None = None) -> Candidates:

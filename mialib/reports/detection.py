@@ -169,7 +169,7 @@ def _unnamed(asked: Sequence[str]) -> list[str]:
 def lacking(name: str, target: Target) -> list[str]:
     """The options that a detector needs and that were not given."""
     needs = [NEEDS[need] for need in get_detector(name).needs]
-    return [need.option for need in needs if need.made_from and not getattr(target, need.made_from)]
+    return [need.option for need in needs if not need.is_named(target)]
 
 
 def _say_what_lacks(asked: Sequence[str], target: Target) -> None:
@@ -197,8 +197,8 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
     """ValueError for an option that none of the detectors reads."""
     read = {need for name in names for need in DETECTORS[name].needs}
     for name, need in NEEDS.items():
-        given = getattr(target, need.made_from) if need.made_from else None
-        if given and name not in read and given != find(target.model).base:
+        named = getattr(target, need.source.field) if need.source else None
+        if named and name not in read and named != find(target.model).base:
             readers = ", ".join(of for of, known in DETECTORS.items() if name in known.needs)
             raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")
 

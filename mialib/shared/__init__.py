@@ -1,1 +1,1 @@
-"""What several wings share: files that are kept, checked YAML, the filter of near-duplicates."""
+"""Files of texts, and checked YAML."""

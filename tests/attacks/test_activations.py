@@ -14,10 +14,10 @@ from transformers import AutoModelForCausalLM
 from mialib import batches
 from mialib.attacks import activations as module
 from mialib.attacks.activations import PROMPT, Proxy, activations, encode_prompts, train_proxy
+from mialib.cache import Checkpoints
 from mialib.catalog.models import load_model, load_scorer
 from mialib.catalog.sources import find
 from mialib.models import find_head
-from mialib.shared.kept import Parts
 
 LONG = {"max_position_embeddings": 512}  # room for the prompt, which is half of the tiny models' context
 
@@ -75,7 +75,7 @@ def test_activations_that_broke_off_go_on(tiny_model, mialib_home, monkeypatch):
     monkeypatch.setattr(module, "fitting_tokens", lambda _, every_layer: 1)
     folder, run = tiny_model("gpt_neox", **LONG), []
     whole = activations(load_model(folder), TEXTS)
-    add = Parts.add
+    add = Checkpoints.add
 
     def stop(self, part):
         add(self, part)
@@ -83,7 +83,7 @@ def test_activations_that_broke_off_go_on(tiny_model, mialib_home, monkeypatch):
         if len(run) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Parts, "add", stop)
+    monkeypatch.setattr(Checkpoints, "add", stop)
     with pytest.raises(KeyboardInterrupt):
         activations(folder, TEXTS)
     np.testing.assert_array_equal(activations(folder, TEXTS), whole)

@@ -340,7 +340,7 @@ def test_a_set_without_a_member_is_called_as_often_as_it_should_be():
 
 @cheap
 def test_who_repeats_an_audit_is_told_the_first_thing_that_differs(files, audit, tmp_path, monkeypatch):
-    monkeypatch.setattr("mialib.shared.kept.ANEW", None)
+    monkeypatch.setattr("mialib.cache.recomputed", None)
     _, report = audit(files[0], *MIN_K, "--fdr", "0.2")
     path = tmp_path / "out" / "report.json"
 

@@ -64,7 +64,7 @@ def test_a_fine_tuning_shows_canaries_by_their_repeats_and_another_finds_the_sam
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     peft = pytest.importorskip("peft")
-    monkeypatch.setattr("mialib.shared.kept.ANEW", None)
+    monkeypatch.setattr("mialib.cache.recomputed", None)
     base, made, out = tmp_path / "base", tmp_path / "made", tmp_path / "out"
     save_tiny_model(base, **FAMILIES["llama"] | {"intermediate_size": 64})
     invoke("canaries", made)

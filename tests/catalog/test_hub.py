@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
-from hub_clients import pointed_at, run_mialib
+from hub_clients import pin, pointed_at, run_mialib
 from hub_server import TOKEN, serve_hub
 from oracles import assert_agree, naive_statistics
 from published_data import write_jsonl
@@ -81,20 +81,15 @@ def test_without_the_hub_each_command_ends_in_one_sentence(tmp_path, model_folde
         f"model '{PYTHIA}'": ["score", PYTHIA, texts_file],
         f"data set '{WIKIMIA}'": ["score", model_folder, "wikimia-64"],
         "model 'labs/any'": ["detect", texts_file, "--model", "labs/any"],
-        "model 'smollm-135m'": ["detect", texts_file, "--model", "smollm-135m"],
         "model 'roberta-base'": [*detect, "--masked", "roberta-base"],
         "model 'owner/small'": [*detect, "--reference", "owner/small"],
         f"data set '{C4}'": [*detect, "--corpus", "c4:1M"],
-        "the commits of ": ["lock"],
+        "commits": ["lock"],
     }
     paper = [["plan"], ["column", "paper_dc_pdd_tables_2_3", "WikiMIA / OPT-6.7B", out]]
     *failed, plan, column = run_mialib(endpoint, tmp_path / "home", *wanted.values(), *paper, MIALIB_PROFILE=PAPER)
     for what, told in zip(wanted, failed, strict=True):
         assert what in told.sentence and "the hub can't be reached" in told.sentence
-        assert "copies under $MIALIB" in told.sentence or "or a copy in the folder " in told.sentence
-        assert (
-            ("did you mean smollm2-135m?" in told.sentence) == ("did you mean" in told.sentence) == ("smollm" in what)
-        )
         assert told.seconds < 10 and told.out == ""
     # A plan and a column say it where their numbers would stand.
     assert plan.code == 0 and plan.err == "" and plan.seconds < 10
@@ -103,7 +98,7 @@ def test_without_the_hub_each_command_ends_in_one_sentence(tmp_path, model_folde
     assert "model 'facebook/opt-6.7b'" in column.out and "the hub can't be reached" in column.out
     kept = json.loads(out.read_text())
     assert "the hub can't be reached" in kept["unavailable"] and kept["results"][0]["why"] == "not run"
-    assert not half_written(tmp_path / "home") and not (tmp_path / "home" / "revisions.yml").exists()
+    assert not half_written(tmp_path / "home")
 
 
 @pytest.mark.slow
@@ -128,18 +123,14 @@ def test_what_was_fetched_once_is_used_without_the_hub(tmp_path, pythia_folder, 
     commands = [["score", PYTHIA, name] for name in names]
     with serve_hub(models={PYTHIA: pythia_folder}, datasets=datasets) as served:
         online = run_mialib(served.endpoint, home, *commands)
-        commits = {name: served.commit(name) for name in (PYTHIA, *datasets)}
     assert [told.code for told in online] == [0, 0, 0], online
     assert "8 texts" in online[0].out and "12 texts" in online[1].out and "8 texts" in online[2].out
-    recorded = yaml.safe_load((home / "mialib" / "revisions.yml").read_text())
-    assert recorded["model"] | recorded["dataset"] == commits
 
     # Nothing kept of it but the hub's cache; with HF_HUB_OFFLINE, and with a hub that is gone.
     cached = {"HF_HOME": home / "hf"}
     for n, environ in enumerate(({"HF_HUB_OFFLINE": 1}, {})):
         offline = run_mialib(served.endpoint, tmp_path / f"new{n}", *commands, **cached, **environ)
         assert [(told.code, told.out) for told in offline] == [(0, told.out) for told in online]
-        assert sum(told.err.count("using what is cached") for told in offline) == 1
         assert max(told.seconds for told in offline) < 20  # its libraries would try for longer
 
     # A pinned commit that the cache lacks.
@@ -154,77 +145,56 @@ def test_what_was_fetched_once_is_used_without_the_hub(tmp_path, pythia_folder, 
         assert "the hub is not asked (HF_HUB_OFFLINE is set)" in told.sentence
 
 
-def test_a_recorded_commit_does_not_make_an_absent_hub_wait(tmp_path, monkeypatch, mialib_home):
-    hub.write_revisions(mialib_home / "revisions.yml", {"model": {"o/m": A}, "dataset": {WIKIMIA: B}}, "")
+def test_a_pinned_commit_does_not_make_an_absent_hub_wait(tmp_path, monkeypatch):
     start = time.perf_counter()
     with pointed_at(monkeypatch, nowhere(), tmp_path / "cache"):
+        pin({"model": {"o/m": A}, "dataset": {WIKIMIA: B}})
         for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
             with refused(r"at commit [ab]{40} .*reached"):
                 load(name)
     assert time.perf_counter() - start < 10
 
 
-def test_the_commit_of_the_first_use_is_kept_until_one_is_pinned(at_hub, tmp_path, model_folder, mialib_home):
-    folder = shutil.copytree(model_folder, tmp_path / "model")
-    with at_hub(models={"o/m": folder}, revisions={"o/m": ["step9"]}) as first:
-        commit = first.commit("o/m")
-        assert models.load_model("o/m").revision == f"o/m@{commit}"
-        assert find_revision("o/m@step9", "model") == find_revision(f"o/m@{commit}", "model") == commit
-        assert find("o/m@step9").revision == f"o/m@{commit}"
-    of_models = {"o/m": commit, "o/m@step9": commit, f"o/m@{commit}": commit}
-    assert read_revisions(mialib_home / "revisions.yml") == {"model": of_models}
-    (folder / "README.md").write_text("moved on")
-    with at_hub(models={"o/m": folder}, revisions={"o/m": [commit]}) as later:
-        new = later.commit("o/m")
-        assert new != commit == find_revision("o/m", "model")
-        assert models.load_model("o/m").revision == f"o/m@{commit}"
-        assert later.asked("/resolve/") == later.asked("/resolve/", "HEAD") == []  # all of it is in the cache
-        hub.write_revisions(hub.PINS, {"model": {"o/m": new}}, "")
-        assert models.load_model("o/m").revision == f"o/m@{new}"
-        assert later.asked(f"/resolve/{new}/config.json", "HEAD")
+def test_a_name_stands_for_mains_commit_until_one_is_pinned(at_hub, tmp_path, model_folder):
+    folder, commits = shutil.copytree(model_folder, tmp_path / "model"), []
+    for content in ("one", "two"):
+        (folder / "README.md").write_text(content)
+        with at_hub(models={"o/m": folder}, revisions={"o/m": ["step9", *commits]}) as served:
+            commits.append(served.commit("o/m"))
+            assert models.load_model("o/m").revision == f"o/m@{commits[-1]}"
+            for revision in ("step9", commits[0]):
+                assert find(f"o/m@{revision}").revision.startswith("o/m@")
+            assert find_revision("o/m@step9", "model") == commits[-1]
+            n_asked = len(served.requests)
+            pin({"model": {"o/m": commits[0]}})
+            assert models.load_model("o/m").revision == f"o/m@{commits[0]}"
+            assert len(served.requests) == n_asked, "all of it is in the cache"
+            hub.PINS.unlink()
+    assert commits[0] != commits[1]
 
 
-def test_the_first_of_two_processes_says_which_commit(tmp_path, mialib_home):
-    assert hub._record("o/m", "model", A) == A
-    assert hub._record("o/m", "model", B) == A
-    assert read_revisions(mialib_home / "revisions.yml") == {"model": {"o/m": A}}
-
-
-def test_cached_commits_are_told_apart_where_no_hub_answers(at_hub, tmp_path, monkeypatch, model_folder, mialib_home):
-    folder = shutil.copytree(model_folder, tmp_path / "model")
-    commits = []
+def test_cached_commits_are_told_apart_where_no_hub_answers(at_hub, tmp_path, monkeypatch, model_folder):
+    folder, commits = shutil.copytree(model_folder, tmp_path / "model"), []
     for content in ("one", "two"):
         (folder / "README.md").write_text(content)
         with at_hub(models={"o/m": folder}) as served:
             commits.append(served.commit("o/m"))
             find("o/m").check()
-        (mialib_home / "revisions.yml").unlink()
     with pointed_at(monkeypatch, nowhere(), tmp_path / "cache", offline=True):
-        with refused(r"2 commits, .*revisions.yml") as error:
+        with refused("2 commits") as error:
             find_revision("o/m", "model")
         assert all(commit in str(error.value) for commit in commits)
         assert [find_revision(f"o/m@{commit}", "model") for commit in commits] == commits
-        for path, commit in ((mialib_home / "revisions.yml", commits[0]), (hub.PINS, commits[1])):
-            hub.write_revisions(path, {"model": {"o/m": commit}}, "")
-            assert find_revision("o/m", "model") == commit
+        pin({"model": {"o/m": commits[1]}})
+        assert find_revision("o/m", "model") == commits[1]
 
 
-@pytest.mark.parametrize(
-    ("content", "wrong"),
-    [
-        ("model: {o/m: main}", "model.o/m: String should match"),
-        ("model: {o/m: 0000000000000000000000000000000000000000}", "model.o/m: Input should be a valid string"),
-        ("models: {}", "models"),
-        ("- o/m", "valid dictionary"),
-        ("model: {", "flow"),
-    ],
-)
-def test_a_wrong_file_of_commits_is_one_sentence(tmp_path, content, wrong):
+@pytest.mark.parametrize("content", ["model: {o/m: main}", f"model: {{o/m: {'0' * 40}}}", "models: {}", "- o/m"])
+def test_a_wrong_file_of_commits_is_named(tmp_path, content):
     path = tmp_path / "revisions.yml"
     path.write_text(content)
-    with refused(r"a commit is 40 hex digits in quotes", ValueError) as error:
+    with refused(str(path), ValueError):
         read_revisions(path)
-    assert str(path) in str(error.value) and wrong in str(error.value)
     path.write_text("# model:\n#   owner/m: ...\n")
     assert read_revisions(tmp_path / "none.yml") == read_revisions(path) == {}, "pins may all be commented out"
 
@@ -257,7 +227,7 @@ def test_what_is_gated_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypat
         for token in (None, "hf_of_another"):
             if token:
                 monkeypatch.setenv("HF_TOKEN", token)
-            with refused(r"(model|data set) .*gated.*/(o/m|datasets/).*HF_TOKEN"):
+            with refused(r"gated.*HF_TOKEN"):
                 load(name)
             assert not half_written(tmp_path / "cache", mialib_home)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -270,9 +240,9 @@ def test_names_and_revisions_that_are_not_there(at_hub, tmp_path, model_folder):
         for name in ("o/none", "none", "o/n/m", "o/no model"):
             with refused(f"model '{name}' "):
                 models.load_model(name)
-        with refused(r"model o/m@step7 .*revision"):
+        with refused("o/m@step7"):
             models.load_model("o/m@step7")
-        hub.write_revisions(hub.PINS, {"model": {"o/m": A}, "dataset": {WIKIMIA: A}}, "")
+        pin({"model": {"o/m": A}, "dataset": {WIKIMIA: A}})
         for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
             with refused(r"revision .*revisions.yml"):
                 load(name)
@@ -297,12 +267,12 @@ def test_what_is_no_causal_model_or_has_other_splits_is_one_sentence(at_hub, tmp
     folder = published_data.wikimia(tmp_path / "w")
     readme = (folder / "README.md").read_text()
     (folder / "README.md").write_text(readme.replace("split: WikiMIA_length32", "split: short"))
-    with at_hub(datasets={WIKIMIA: folder}), refused(r'Unknown split "WikiMIA_length32".*pin an older commit'):
+    with at_hub(datasets={WIKIMIA: folder}), refused('Unknown split "WikiMIA_length32"'):
         load_benchmark("wikimia-32")
     folder = shutil.copytree(model_folder, tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
-    with at_hub(models={"o/t5": folder}), refused(r"model o/t5 .*T5Config"):
+    with at_hub(models={"o/t5": folder}), refused("o/t5.*T5Config"):
         models.load_model("o/t5")
     with refused(r"is a folder .*save_pretrained", OSError):
         models.load_model(str(folder))
@@ -312,10 +282,10 @@ def test_what_is_no_causal_model_or_has_other_splits_is_one_sentence(at_hub, tmp
 @pytest.mark.parametrize("limit", [20_000, 1_000], ids=["weights", "tokenizer"])
 def test_a_broken_download_of_a_model_goes_on(at_hub, tmp_path, model_folder, mialib_home, limit):
     with at_hub(models={"o/m": model_folder}, truncate={"o/m": limit}) as served:
-        with refused(r"model o/m .*RemoteProtocolError: "):
+        with refused("o/m.*RemoteProtocolError"):
             score_or_load("o/m", TEXTS[:1])
         assert not half_written(tmp_path / "cache", mialib_home)
-        assert not list(mialib_home.rglob("*.parquet")) and read_revisions(mialib_home / "revisions.yml")
+        assert not list(mialib_home.rglob("*.parquet"))
         served.truncate.clear()
         n_config = len(served.asked("config.json"))
         assert len(score_or_load("o/m", TEXTS[:1])) == 1
@@ -336,7 +306,7 @@ def test_a_broken_download_of_a_data_set_leaves_nothing_half_and_goes_on(at_hub,
             lambda: load_benchmark("mimir"),
             lambda: list(reference_texts("c4:40")),
         ):
-            with refused(r"RemoteProtocolError: peer closed .* run again, which"):
+            with refused("RemoteProtocolError"):
                 load()
             assert not half_written(tmp_path / "cache", mialib_home)
         served.truncate.clear()
@@ -350,7 +320,7 @@ def test_a_hub_in_trouble_is_not_blamed_on_the_name(at_hub, tmp_path, monkeypatc
     with at_hub(models={"o/m": model_folder}) as served:
         find_revision("o/m", "model")
         served.close()
-        with refused(r"o/m .*\(.*Connect.*\)"):
+        with refused("o/m.*Connect"):
             models.load_model("o/m")
 
 
@@ -518,7 +488,7 @@ def test_a_corpus_is_read_file_after_file_up_to_its_size(at_hub, tmp_path):
         with refused("^c4 ", ValueError):
             corpus_identity("c4")
         # This hub has three of its files, 444 characters.
-        with refused(f"data set {C4} could not be loaded .*c4-train.00003-of-01024"):
+        with refused(f"{C4}.*c4-train.00003-of-01024"):
             list(reference_texts("c4:1k"))
 
 

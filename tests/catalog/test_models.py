@@ -3,13 +3,13 @@
 import json
 import re
 import time
-from unittest.mock import Mock
 
-import huggingface_hub
 import numpy as np
 import pytest
 import transformers
 from conftest import FAMILIES, TEXTS, make_glm_tokenizer, make_tokenizer, save_tiny_model
+from hub_clients import forget_the_hub
+from hub_server import serve_hub
 from huggingface_hub import constants
 from tokenizers import Regex, Tokenizer, pre_tokenizers, trainers
 from tokenizers.models import BPE
@@ -76,23 +76,23 @@ def test_a_hub_out_of_reach_is_given_up_in_seconds(monkeypatch, caplog):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
-    hub.why_not_asked.cache_clear()
+    forget_the_hub()
     start = time.perf_counter()
     for load in (models.load_tokenizer, models.load_model, lambda name: find(name).revision):
         with pytest.raises(OSError, match=r"'no/such-model' .*hub"):
             load("no/such-model")
     assert time.perf_counter() - start < 10
-    assert constants.HF_HUB_OFFLINE and not caplog.text  # the error says it all
-    hub.why_not_asked.cache_clear()
+    assert not caplog.text  # the error says it all
+    forget_the_hub()
 
 
 def test_a_hub_within_reach_leaves_the_process_online(monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: Mock())
-    hub.why_not_asked.cache_clear()
-    assert hub.why_not_asked() == ""
-    assert not constants.HF_HUB_OFFLINE
-    hub.why_not_asked.cache_clear()
+    with serve_hub() as served:
+        monkeypatch.setattr(constants, "ENDPOINT", served.endpoint)
+        forget_the_hub()
+        assert hub.why_unreachable() == "" and not constants.HF_HUB_OFFLINE
+    forget_the_hub()
 
 
 def save_tokenizer(folder, tokenizer, model_type, declared=None, **settings):

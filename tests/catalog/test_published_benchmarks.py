@@ -5,9 +5,9 @@ import warnings
 
 import published_data
 import pytest
+from hub_clients import pin
 from published_data import rows, write_jsonl
 
-from mialib.catalog import hub
 from mialib.catalog.benchmarks import find_part, is_published, load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.registry import known_benchmarks
@@ -104,7 +104,7 @@ def test_each_layout_of_the_hub_is_read(at_hub, tmp_path):
     assert {name.replace("%28", "(").replace("%29", ")") for name in wanted} == {"wikipedia_(en)_ngram_7_0.2.jsonl"}
 
 
-def test_offline_another_prepared_commit_is_not_taken_for_the_wanted_one(at_hub, tmp_path, mialib_home):
+def test_offline_another_prepared_commit_is_not_taken_for_the_wanted_one(at_hub, tmp_path):
     folder = published_data.wikimia(tmp_path / "w")
     commits = []
     for word in ("river", "stone"):
@@ -112,11 +112,10 @@ def test_offline_another_prepared_commit_is_not_taken_for_the_wanted_one(at_hub,
         with at_hub(datasets={WIKIMIA: folder}) as served:
             commits.append(served.commit(WIKIMIA))
             assert word in load_benchmark("wikimia-32").texts[0]
-            (mialib_home / "revisions.yml").unlink()
     with at_hub(datasets={}) as served:
         served.close()
         for commit, word in zip(commits, ("river", "stone"), strict=True):
-            hub.write_revisions(hub.PINS, {"dataset": {WIKIMIA: commit}}, "")
+            pin({"dataset": {WIKIMIA: commit}})
             try:
                 assert word in load_benchmark("wikimia-32").texts[0]
             except Unavailable as error:

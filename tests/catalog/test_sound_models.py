@@ -1,6 +1,5 @@
 """A model whose scores would mean nothing is an error that names what is wrong, never a number."""
 
-import copy
 import json
 import os
 from pathlib import Path
@@ -247,9 +246,6 @@ def test_what_a_scorer_takes_and_what_not(folder):
     for given in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"start_token": None}):
         with pytest.raises(ValueError, match="is loaded"):
             Scorer(scorer.loaded, **given)
-    np.testing.assert_array_equal(
-        copy.deepcopy(scorer).score(TEXTS, progress=False).log_prob, scorer.score(TEXTS, progress=False).log_prob
-    )
 
 
 @pytest.mark.parametrize("device", ["xyz", "cuda", "cuda:77", ""])

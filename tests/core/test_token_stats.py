@@ -1,7 +1,6 @@
 """The table of token statistics: what goes in comes out, by row, by prefix and from disk."""
 
 import dataclasses
-import errno
 import json
 import random
 
@@ -149,39 +148,6 @@ def test_saving_and_loading_keeps_everything(stats, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["stats.parquet"], "no temporary file may be left"
     assert json.loads(pq.read_schema(path).metadata[b"mialib"])["format"] == 2, "files that are there are of this one"
     assert [len(value) for value in pd.read_parquet(path)["log_prob"]] == LENGTHS, "any reader reads a row a text"
-
-
-@pytest.mark.parametrize("room", ["room", "a full disk"])
-def test_long_columns_lie_on_the_disk_where_it_has_room_and_leave_no_file(room, stats, tmp_path, monkeypatch):
-    def no_room(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    for name, value in {"MOST_IN_MEMORY": 0, "TEXTS_AT_ONCE": 2, "TEXTS_A_GROUP": 3}.items():
-        monkeypatch.setattr(f"mialib.token_stats.{name}", value)
-    monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "home"))
-    if room != "room":
-        monkeypatch.setattr("os.posix_fallocate", no_room)
-    stats.save(tmp_path / "stats.parquet")
-    loaded = TokenStats.load(tmp_path / "stats.parquet")
-    assert_same(loaded, rows())
-    parts = [StatsPart(np.array([i]), loaded.take([i])) for i in range(len(loaded))]
-    assert_same(TokenStats.joined(parts, provenance={}), rows())
-    assert not list((tmp_path / "home").iterdir())
-
-
-def test_an_older_file_is_read_and_a_detector_that_needs_what_it_lacks_says_so(stats, tmp_path):
-    path = tmp_path / "stats.parquet"
-    stats.save(path)
-    table = pq.read_table(path).drop_columns("top_log_prob")
-    header = json.loads(table.schema.metadata[b"mialib"]) | {"format": 1}
-    pq.write_table(table.replace_schema_metadata({"mialib": json.dumps(header)}), path)
-    older = TokenStats.load(path)
-    np.testing.assert_array_equal(older.log_prob, stats.log_prob)
-    assert np.isnan(older.top_log_prob).all()
-    older.check_finite()
-    assert mialib.detect("ppl", older).tolist() == mialib.detect("ppl", stats).tolist()
-    with pytest.raises(ValueError, match=r"'gap_k' .*older version"):
-        mialib.detect("gap_k", older)
 
 
 def test_a_save_that_breaks_off_leaves_the_old_file_and_no_other(stats, tmp_path, monkeypatch):

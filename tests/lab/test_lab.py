@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokeniz
 import mialib
 from mialib import Scorer
 from mialib.attacks import head_loss
+from mialib.cache import Checkpoints
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.sources import find
-from mialib.shared.kept import Parts
 from mialib.store import home
 from mialib.versions import VERSIONS
 from replication.lab import dealing, source, training
@@ -231,7 +231,7 @@ def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_h
     whole = find(name).revision
     use_empty_home()
     monkeypatch.setattr(training, "SECONDS_A_PART", -1e9)  # after each step
-    kept, steps = Parts.add, []
+    kept, steps = Checkpoints.add, []
 
     def add(self, part, **options):
         kept(self, part, **options)
@@ -239,7 +239,7 @@ def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_h
         if len(steps) in (3, 7):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Parts, "add", add)
+    monkeypatch.setattr(Checkpoints, "add", add)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             assert find(name).revision

@@ -1,7 +1,6 @@
 """What to run and what detectors need of it: loaded when it is asked for, and shared."""
 
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +8,8 @@ from conftest import made_inputs, random_rows
 
 import mialib
 from mialib.benchmarks import Benchmark
-from mialib.catalog.sources import PartsMissing
 from mialib.detectors import DETECTORS
+from mialib.passes import cache
 from mialib.passes import inputs as passes
 from mialib.passes.inputs import (
     NEEDS,
@@ -40,13 +39,13 @@ def scored(monkeypatch):
     calls = []
 
     def watch(name, n_texts):
-        made = getattr(passes, name)
+        made = getattr(cache, name)
 
         def watched(*args, **kwargs):
             calls.append((name.removesuffix("_or_load"), n_texts(*args)))
             return made(*args, **kwargs)
 
-        monkeypatch.setattr(passes, name, watched)
+        monkeypatch.setattr(cache, name, watched)
 
     watch("score_or_load", lambda model, texts, **_: len(texts))
     watch("score_cut_texts", lambda model, stats, texts: len(texts))
@@ -174,7 +173,7 @@ TAILS = ["", "Of this nothing is read. " * 40, "q" * 3000, "这条河发源于�
 @pytest.mark.parametrize("start_token", ["auto", None])
 def test_of_a_text_longer_than_the_context_detectors_see_what_was_scored(start_token, model_folder, monkeypatch):
     made = []
-    monkeypatch.setattr(passes, "neighbor_log_probs_or_load", lambda model, texts, masked, **_: made.append(texts))
+    monkeypatch.setattr(cache, "neighbor_log_probs_or_load", lambda model, texts, masked, **_: made.append(texts))
     target = Target(model=model_folder, benchmark="tails", masked="a masked model", start_token=start_token)
     texts = ("The mill", *(HEAD + tail for tail in TAILS))
     inputs = passes.Inputs(target, texts, "en")
@@ -220,20 +219,10 @@ def test_lowercase_is_applicable_where_lowercasing_changes_the_texts(texts, is_a
     assert (f"-1 for {n_same} of {len(texts)} texts" in caplog.text) == bool(n_same)
 
 
-def test_whoever_scores_the_last_part_of_all_passes_has_them_joined(target, monkeypatch):
-    score, is_done = passes.score_or_load, []
-    one, two = (replace(load_inputs(target), part=(number, 2)) for number in (1, 2))
-
-    def meanwhile(model, texts, part, **given):
-        if part == (1, 2) and texts[0].islower() and not is_done:
-            is_done.append(True)
-            with pytest.raises(PartsMissing, match=r"^lowercase of .*: parts 1 of 2$"):
-                two.load("stats", "lowercase")
-        return score(model, texts, part=part, **given)
-
-    monkeypatch.setattr(passes, "score_or_load", meanwhile)
-    one.load("stats", "lowercase")  # whose stats were not yet whole when it scored its part of them
-    assert is_done and len(one.stats) == len(one["lowercase"]) == 16
+def test_every_input_of_a_detector_is_an_entry_of_the_table():
+    assert {need for known in DETECTORS.values() for need in known.needs} <= set(NEEDS)
+    fields = {setting.field for need in NEEDS.values() for setting in need.settings}
+    assert fields < set(Target.model_fields)
 
 
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
@@ -243,7 +232,7 @@ def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, mask
         passes_made.append((model, masked_lm, n_neighbors, language, start_token, dtype, len(texts)))
         return np.arange(2.0 * len(texts)).reshape(-1, 2) - 40
 
-    monkeypatch.setattr(passes, "neighbor_log_probs_or_load", log_probs)
+    monkeypatch.setattr(cache, "neighbor_log_probs_or_load", log_probs)
     without = load_inputs(Target(model=model_folder, benchmark=benchmark_file))
     assert not passes_made and "neighbor" not in score_all(without)
     assert score_all(without, ["neighbor"]) == {"neighbor": None}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
-from mialib.shared.kept import JSON, keep
+from mialib.cache import JSON, cached
 from mialib.store import mialib_version
 from mialib.text import excerpt
 from replication.remote.retries import EndlessError, counter, retry_after, retrying, whole
@@ -103,7 +103,7 @@ class Fetcher:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             return {"url": url, "fetched": now, "status": reply.status_code, "text": reply.text}
 
-        kept = keep("fetched", fetch, JSON, url=url)
+        kept = cached("fetched", fetch, JSON, url=url)
         self.days.add(kept["fetched"][:10])
         if kept["status"] != 200:
             raise FileNotFoundError(f"{url} does not exist (answer {kept['status']})")

@@ -23,7 +23,7 @@ import httpx
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
-from mialib.shared.kept import JSON, keep
+from mialib.cache import JSON, cached
 from mialib.text import HALF_PAIR
 from mialib.versions import versions_of
 from replication.builders.fetch import Fetcher, address_of, without_password
@@ -133,7 +133,7 @@ def read_release(fetcher: Fetcher, release: Release) -> Contents:
             raise ValueError(f"{said} can't be unpacked ({error}); leave {release.package} out") from None
 
     made_by = {"sha256": release.sha256, "python": list(sys.version_info[:2])} | versions_of("gathering")
-    docstrings, unread, licence = keep("releases", make, JSON, **made_by)
+    docstrings, unread, licence = cached("releases", make, JSON, **made_by)
     return Contents([tuple(docstring) for docstring in docstrings], unread, licence)
 
 

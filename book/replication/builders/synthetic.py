@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mialib.batches import encode
+from mialib.cache import JSON, cached
 from mialib.catalog.models import find_weights, load_scorer
 from mialib.models import LoadedModel
-from mialib.shared.kept import JSON, keep
 from mialib.store import hash_of, hash_texts, version
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
 from mialib.versions import versions_of
@@ -239,7 +239,7 @@ def sample_or_load(
     given: dict[str, Any] = {"n_words": n_words, "seed": seed, "language": language}
     key = source.pass_key() | given | versions_of("sampling") | {"n": n, "jieba": version("jieba")}
     key |= {"texts": hash_texts(texts), "known": hash_texts(known)}
-    return keep("synthetic", lambda: sample_synthetic(model, texts, n, known=known, **given), JSON, **key)
+    return cached("synthetic", lambda: sample_synthetic(model, texts, n, known=known, **given), JSON, **key)
 
 
 # --- what is new ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any
 
-from mialib.shared.kept import JSON, keep
+from mialib.cache import JSON, cached
 from mialib.store import hash_texts
 from mialib.versions import versions_of
 from replication.lab.places import READ, Docstring, Place, parse
@@ -60,7 +60,7 @@ def _parsed(kind: str, package: str) -> list[Docstring]:
     folder, files = _source_files(package)
     stamps = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     made_by: dict[str, Any] = {"package": package, "files": stamps, **versions_of("gathering")}
-    kept = keep(f"sources/{kind}", make, JSON, **made_by)
+    kept = cached(f"sources/{kind}", make, JSON, **made_by)
     return [Docstring(*row)._replace(arguments=tuple(row[3])) for row in kept]
 
 

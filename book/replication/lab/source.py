@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -28,12 +29,12 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from mialib.benchmarks import Benchmark
+from mialib.cache import JSON, Checkpoints, Format, cached, write_once
 from mialib.catalog.models import Weights, load_model, load_tokenizer
 from mialib.catalog.sources import PassOptions, Source, find
 from mialib.frequency import TokenFrequency
 from mialib.models import tokenizer_hash
 from mialib.shared.files import COIN_COLUMN
-from mialib.shared.kept import JSON, Format, Parts, keep, once, remove
 from mialib.store import hash_files, hash_of, hash_texts, home, version, write_json
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
@@ -209,7 +210,7 @@ class LabCorpus:
         files = {(place.package, place.file): source_file(place.package, place.file) for place in places}
         stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.values() if file]
         made_by: dict[str, Any] = {"files": stamps, "what": kind, **versions_of("gathering")}
-        return keep("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
+        return cached("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
 
     def check_whole(self) -> None:
         """ValueError where a text that a training needs can't be read here."""
@@ -246,7 +247,7 @@ def deal_again(name: str) -> Path:
         dealt = ROLES[:3] if recipe.apart_from else ()
         dealing.make_corpus(name, recipe, [t for role in dealt for t in LabCorpus(recipe.apart_from).texts(role)], to)
 
-    return once(folder, make)
+    return write_once(folder, make)
 
 
 def sides_of(benchmark: str) -> list[tuple[str, str]]:
@@ -348,7 +349,7 @@ def train_again(name: str, device: str = "cpu") -> Path:
                 raise
             raise OSError(f"{folder} can't be made: {error}") from None
 
-    return once(folder, make)
+    return write_once(folder, make)
 
 
 def _key(name: str) -> str:
@@ -364,7 +365,7 @@ def _key(name: str) -> str:
     return hash_of([recipe.model_dump(), made_of, libraries, versions_of("training")])
 
 
-def _make(name: str, folder: Path, kept: Path, device: str) -> None:
+def _make(name: str, folder: Path, checkpoints: Path, device: str) -> None:
     import torch
 
     from replication.lab import training
@@ -373,7 +374,8 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
         path.write_bytes(buffer.getbuffer())
 
-    recipe, parts = lab_recipe(name), Parts(kept, Format(".pt", write, partial(torch.load, weights_only=True)))
+    recipe = lab_recipe(name)
+    parts = Checkpoints(checkpoints, Format(".pt", write, partial(torch.load, weights_only=True)))
     corpus = LabCorpus(lab_model_corpus(name))
     for trained_on in corpora_of_recipe(recipe) or [corpus.name]:
         LabCorpus(trained_on).check_whole()
@@ -393,7 +395,7 @@ def _make(name: str, folder: Path, kept: Path, device: str) -> None:
         start = load_model(recipe.from_model, device=device, dtype="float32") if is_on else corpus.tokenizer
         card = training.train(name, recipe, start, texts, times, folder, device, parts)
     write_json(folder / MODEL_CARD, card)
-    remove(kept)
+    shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def texts_and_times(recipe: Seen) -> tuple[list[str], list[int]]:

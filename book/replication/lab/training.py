@@ -31,8 +31,8 @@ from transformers import (
 
 from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import SECONDS_A_PART, encode, right_padded, token_batches
+from mialib.cache import Checkpoints
 from mialib.models import LoadedModel
-from mialib.shared.kept import Parts
 from replication.lab.recipes import AnyRecipe, Masked, Seen, Training, TrainingOn, Unlearning
 
 WARMUP_STEPS = 20
@@ -49,7 +49,7 @@ def train(
     times: list[int],
     folder: Path,
     device: str = "cpu",
-    parts: Parts | None = None,
+    parts: Checkpoints | None = None,
 ) -> dict[str, Any]:
     """Train on texts, each seen so many times, save the model with its tokenizer, and return its card.
 
@@ -99,7 +99,7 @@ def train_masked(
     tokenizer: PreTrainedTokenizerBase,
     texts: list[str],
     folder: Path,
-    parts: Parts | None = None,
+    parts: Checkpoints | None = None,
 ) -> dict[str, Any]:
     """Train a RoBERTa on texts, save it with its tokenizer, and return its card; `parts` as for `train`.
 
@@ -289,7 +289,7 @@ def _optimize(
     batches: list[list[TokenIds]],
     learning_rate: float,
     loss_of: Callable[[PreTrainedModel, list[TokenIds]], torch.Tensor],
-    parts: Parts | None = None,
+    parts: Checkpoints | None = None,
 ) -> dict[str, Any]:
     """AdamW with warm-up and cosine decay over the batches, once through; returns loss, tokens and seconds.
 

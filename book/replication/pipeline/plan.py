@@ -26,7 +26,7 @@ from mialib.batches import encode
 from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
 from mialib.catalog.gguf import Fetched
-from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, kept_commit, local_copy, why_not_asked
+from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, local_copy, pinned_commit, why_unreachable
 from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, Scorer, is_allowed_remote_code
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import find
@@ -208,7 +208,7 @@ def _ask(known: Download, kind: Kind, is_gated: bool, size_gb: Callable[[Sequenc
     copy = local_copy(known.name, kind)
     if known.is_here or (copy and (kind == "dataset" or (copy / "config.json").is_file())):
         return replace(known, is_here=True)
-    if why := why_not_asked():
+    if why := why_unreachable():
         known = replace(known, obstacle=known.obstacle or f"the hub {why.partition(' (')[0]}")
     else:
         try:
@@ -236,7 +236,7 @@ def _all_gb(files: Sequence[Any], only: Collection[str] = ()) -> float:
 
 def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
     """Whether the hub's cache holds a model's weights (a config alone is none), or these files of a data set."""
-    commit, _ = kept_commit(name, kind)
+    commit = pinned_commit(name, kind)
     for snapshot in cached_snapshots(name, kind):
         if kind == "dataset":
             wanted = [snapshot / file for file in files] or [p for p in snapshot.rglob("*.*") if p.suffix != ".md"]

@@ -32,7 +32,7 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 
-from mialib.shared.kept import once
+from mialib.cache import write_once
 from mialib.store import ROOT, checksum_of, home
 from replication.pipeline.notebooks import NOTEBOOKS
 from replication.pipeline.student import SOLUTION, student_notebook
@@ -242,7 +242,7 @@ def copy_mathjax(target: Path) -> None:
 def copy_interpreter(target: Path) -> bool:
     """Write the editor's interpreter as a script, fetched once, to `target`; False, with a warning, where npm can't."""
     try:
-        kept = once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
+        kept = write_once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
     except (OSError, subprocess.SubprocessError) as error:
         why = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()[-1:] or [error]
         logger.warning("no editor in the pages: npm can't fetch %s (%s)", INTERPRETER, why[0])

@@ -42,13 +42,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tenacity import AsyncRetrying
 
 from mialib.batches import encode
+from mialib.cache import STATS, cache_path, cached, locked
 from mialib.catalog import logprobs
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.sources import PassOptions, find
 from mialib.models import find_start_tokens, recorded_start, tokenizer_hash
 from mialib.progress import progress
-from mialib.shared.kept import STATS, alone, keep, kept_path
 from mialib.shared.schema import Positive
 from mialib.store import atomic_path, hash_of, hash_texts
 from mialib.text import check_texts, excerpt, printable
@@ -168,18 +168,18 @@ class Api(logprobs.LogProbsAlone):
         api_model = ApiModel.of(self.name, options.start_token)
         asked = api_model.determined_by
         # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
-        replies = kept_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
+        replies = cache_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
         was_asked = []
 
         def make() -> TokenStats:
-            with alone(replies):
+            with locked(replies):
                 was_asked.append(True)
                 return score_by_api(api_model, texts, replies)
 
         key: dict[str, Any] = asked | {"texts": hash_texts(texts)} | versions_of("api")
-        stats = keep("token_stats", make, STATS, **key)
+        stats = cached("token_stats", make, STATS, **key)
         if was_asked:
-            with alone(replies):
+            with locked(replies):
                 drop_replies(replies, texts)
         return stats
 

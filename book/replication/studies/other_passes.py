@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from mialib.batches import right_padded, token_batches
+from mialib.cache import Format, cached
 from mialib.catalog.models import find_weights, load_scorer
 from mialib.scoring import fitting_tokens
-from mialib.shared.kept import Format, keep
 from mialib.store import hash_texts
 from mialib.token_stats import TokenRow, TokenStats
 from mialib.versions import versions_of
@@ -38,7 +38,7 @@ def other_statistics(
     cache knows a function by its source text. ValueError for one that reads anything but modules from around itself,
     which might change while its text does not.
     """
-    return keep(
+    return cached(
         "other_statistics",
         lambda: _run(model, texts, functions, then),
         Format("", _write, _read),

@@ -55,7 +55,6 @@ from replication.recorded import other_versions, read_recorded, weights_of
 RECORDED_FILE = BOOK_DATA / "recorded" / "ranking.parquet"
 BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
 PAGE = "which_detector"  # whose parameters in the profile say what is recorded
-DEAR = {"neighbors", "tempered", "after_others"}  # what costs a pass or more of every model for one detector or two
 OWN, SHIFTED = "without a shift", "with a shift"
 AT_DEFAULT = " at its default"  # after a tuned detector's name: the same where nothing is chosen; it is not ranked
 
@@ -194,8 +193,8 @@ def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int 
 
 def ranked(target: Target) -> list[str]:
     """The detectors that are ranked: those for which the target names all that they need."""
-    named = {name for name, need in NEEDS.items() if not need.made_from or getattr(target, need.made_from)}
-    return [name for name, known in DETECTORS.items() if set(known.needs) <= named - DEAR]
+    needs = {name for name, need in NEEDS.items() if not need.is_dear and need.is_named(target)}
+    return [name for name, known in DETECTORS.items() if set(known.needs) <= needs]
 
 
 def _numbers(texts: Sequence[str]) -> NDArray[np.int64]:
