@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from oracles import assert_agree, naive_statistics
-from sklearn.metrics import roc_auc_score
 
 import mialib
 from mialib.catalog.hub import Unavailable
@@ -26,7 +25,8 @@ BENCHMARKS = PROFILE.models[real_model.MODEL].benchmarks
 ON_A_PAGE = PROFILE.notebooks["dc_pdd_tables_2_3"].parameters["benchmarks"]
 SAME = 2e-3  # of a score, of another machine's sums
 NATS, VARIANCE = 1e-3, 5e-3  # of float32 weights in 30 layers, against float64
-N_BY_LOOP = 10  # texts of a benchmark
+N_BY_LOOP = 4  # texts of a benchmark
+N_BY_FORMULA = 24  # texts of the one benchmark whose scores are computed anew, by formulas of the tests' own
 
 
 def recorded(benchmark):
@@ -61,24 +61,22 @@ def test_texts_of_a_benchmark_have_the_numbers_of_a_loop_in_float64(benchmark, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("benchmark", ["wikimia-128"])  # the others take up to half an hour: by hand
-def test_all_texts_of_a_benchmark_have_the_aucs_of_a_loop_of_our_own(benchmark, model, published_copy):
+def test_the_recorded_scores_are_those_of_a_loop_of_our_own(model, published_copy):
     """Text by text, with the formulas of the papers as they stand."""
-    labels, texts = mialib.load_benchmark(benchmark).labels, mialib.load_benchmark(benchmark).texts
+    texts, expected = mialib.load_benchmark("wikimia-128").texts, recorded("wikimia-128")
+    chosen = np.linspace(0, len(texts) - 1, N_BY_FORMULA).astype(int)
     scores = {name: [] for name in ("ppl", "zlib", "min_k", "min_k++", "surp", "dc_pdd")}
     counts = count_or_load(real_model.CORPUS, real_model.MODEL).counts.tolist()
-    for text, (ids, log_prob, entropy, variance, _) in zip(
-        texts, naive_statistics(model, texts, 0, dtype=torch.float32), strict=True
-    ):
+    statistics = naive_statistics(model, [texts[i] for i in chosen], 0, dtype=torch.float32)
+    for i, (ids, log_prob, entropy, variance, _) in zip(chosen, statistics, strict=True):
         scores["ppl"].append(oracles.mean(log_prob))
-        scores["zlib"].append(oracles.zlib_score(log_prob, text))
+        scores["zlib"].append(oracles.zlib_score(log_prob, texts[i]))
         scores["min_k"].append(oracles.min_k(log_prob, 20))
         scores["min_k++"].append(oracles.min_k_plus_plus(log_prob, entropy, variance, 20))
         scores["surp"].append(oracles.surp(log_prob, entropy, 2.5, 40) or 0.0)
         scores["dc_pdd"].append(oracles.dc_pdd(ids, log_prob, counts, 0.01, True, True))
-    for name, of in scores.items():
-        found = roc_auc_score(labels, recorded(benchmark)[name])
-        assert found == pytest.approx(roc_auc_score(labels, of), abs=1e-3), name
+    for name, values in scores.items():
+        np.testing.assert_allclose(values, expected[name][chosen], rtol=SAME, atol=SAME, err_msg=name)
 
 
 @pytest.mark.parametrize("benchmark", ON_A_PAGE)

@@ -135,7 +135,7 @@ class Texts:
         return Texts(self.inputs.take(indices, f"{self.inputs.benchmark.name}, {name}"), scores, self.k)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashed by identity: what was trained for one is kept
 class Setup:
     """One target: its texts whole, cut short for k% of few tokens, and cut to a length that only some detectors see."""
 
