@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
 _ROUNDING = RLock()
 LEAST_PARAMETERS = 10_000_000  # of a model whose products oneDNN multiplies
-HEAD_TOLERANCE = 1e-5  # the distance of head(base(x)) from the model's own logits, as a share of the largest of them
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,12 @@ class LoadedModel:
         name: str,
         revision: str = "",
         start_token: str | None = "auto",
+        hash_of_tokenizer: str | None = None,
     ) -> LoadedModel:
-        """A causal model, switched to inference, and its tokenizer; `start_token` as for `find_start_tokens`."""
+        """A causal model, switched to inference, and its tokenizer; `start_token` as for `find_start_tokens`.
+
+        `hash_of_tokenizer` saves the seconds that it takes for a large one, if it is known.
+        """
         config = model.config.get_text_config()
         context, head = getattr(config, "max_position_embeddings", None), model.get_output_embeddings()
         return cls(
@@ -77,7 +80,7 @@ class LoadedModel:
             tokenizer=tokenizer,
             start_token_ids=find_start_tokens(tokenizer, config.model_type, start_token),
             revision=revision,
-            tokenizer_hash=tokenizer_hash(tokenizer),
+            tokenizer_hash=hash_of_tokenizer or tokenizer_hash(tokenizer),
             max_tokens=tokenizer.model_max_length if context is None else context,
             vocab_size=config.vocab_size if head is None else head.weight.shape[0],
         )
@@ -214,24 +217,3 @@ def exact_products(*factors: torch.Tensor) -> Iterator[None]:
     are_bfloat16 = all(of.dtype == torch.bfloat16 and of.device.type == "cpu" for of in factors)
     with _allowed_to_round() if are_bfloat16 else nullcontext():
         yield
-
-
-def find_head(loaded: LoadedModel) -> torch.nn.Linear | None:
-    """The output head, where head(base(x)) is the whole model; None where the logits change after it, as in Gemma."""
-    import torch
-
-    model = loaded.model
-    inputs = torch.arange(min(8, loaded.vocab_size), device=loaded.device)[None]
-    with torch.inference_mode():
-        whole = model(inputs, use_cache=False).logits.float()
-        head = model.get_output_embeddings()
-        hidden = getattr(model.base_model(inputs, use_cache=False), "last_hidden_state", None)  # Llama 4's has none
-        split = None if hidden is None else head(hidden).float()
-    scale = whole.abs().max().clamp(min=1)
-    same = split is not None and split.shape == whole.shape and (split - whole).abs().max() <= HEAD_TOLERANCE * scale
-    if same and isinstance(head, torch.nn.Linear) and head.weight.device == loaded.device:
-        return head
-    if same and hasattr(model, "hf_device_map"):  # a spread model's head is moved to where it is needed, or quantized
-        return None
-    logger.warning("%s: the head alone does not give the model's logits; running the whole model", model.name_or_path)
-    return None

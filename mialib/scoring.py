@@ -36,11 +36,11 @@ from mialib.batches import (
     right_padded,
     token_batches,
 )
+from mialib.model_check import check_model
 from mialib.models import (
     LoadedModel,
     exact_products,
     fast_products,
-    find_head,
     free_bytes,
     recorded_start,
     rope_borders,
@@ -199,7 +199,7 @@ class LoadedScorer:
         self.loaded = model
         self.device = model.device
         self.tokens_per_batch = fitting_tokens(model)
-        self._head = find_head(model)
+        self._head = check_model(model)
         self._borders = [n + 1 for n in rope_borders(model.model.config)]  # the last token is predicted and never read
         self._begin = max(0, len(model.start_token_ids) - 1)  # of several start tokens the last one predicts the text
         self._memory = torch.empty(0)  # for logits on a processor, kept from batch to batch

@@ -248,9 +248,8 @@ class StatsPart(NamedTuple):
         return cls(np.array(stats.provenance.pop("numbers"), np.int64), stats)
 
 
-def check_likely(stats: TokenStats, name: str) -> None:
-    """ValueError where the mean log-prob, at temperature 1, is so far below guessing that the model must be broken."""
-    mean = float(stats.log_prob.mean(dtype=np.float64)) if len(stats.log_prob) else 0.0
+def check_likely(mean: float, name: str) -> None:
+    """ValueError where a mean log-prob, at temperature 1, is so far below guessing that the model must be broken."""
     if mean < LEAST_LIKELY:
         raise ValueError(
             f"model {name} gives the texts a mean log-prob of {mean:.4g}, and guessing among a million tokens gives "

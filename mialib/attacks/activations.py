@@ -28,7 +28,8 @@ from mialib.catalog.models import (
     load_scorer,
     unload,
 )
-from mialib.models import LoadedModel, fast_products, find_head, pick_device, rope_borders
+from mialib.model_check import check_model
+from mialib.models import LoadedModel, fast_products, pick_device, rope_borders
 from mialib.scoring import fitting_tokens
 from mialib.store import hash_of, hash_texts
 from mialib.text import check_texts, excerpt
@@ -199,7 +200,7 @@ def train_proxy(
     loaded = load_model(model, device=device, dtype="float32")
     weights = loaded.model.requires_grad_(True)
     token_ids, _ = encode_prompts(loaded, member_texts)
-    head = find_head(loaded)
+    head = check_model(loaded)
     n_predicted = sum(len(ids) - 1 for ids in token_ids)
     optimizer = torch.optim.AdamW(weights.parameters(), lr=learning_rate, weight_decay=0.0)
     with one_thread():

@@ -183,7 +183,7 @@ def known_log_probs(
     }
     cut = {"n_cut": [row.n_cut for row in rows], "n_unread": [row.n_unread for row in rows]}
     stats = TokenStats.from_rows(token_rows, **cut, provenance=provenance)
-    check_likely(stats, model.name)
+    check_likely(float(stats.log_prob.mean(dtype=np.float64)), model.name)
     check_possible(stats, model.name)
     return replace(stats, token_ids=np.full_like(stats.token_ids, -1)) if "token_ids" in stats.lacks else stats
 

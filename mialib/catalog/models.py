@@ -23,11 +23,12 @@ from mialib.cache import JSON, STATS, STATS_PARTS, Checkpoints, cached, cached_s
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, split_name
 from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, find
 from mialib.extras import require
-from mialib.models import LoadedModel, free_bytes, pick_device, prepended
+from mialib.model_check import ORDINARY_TEXTS, is_multimodal
+from mialib.models import LoadedModel, free_bytes, pick_device, prepended, tokenizer_hash
 from mialib.shared.files import first_of
 from mialib.store import hash_files, hash_of, hash_texts, home, version
 from mialib.text import excerpt
-from mialib.token_stats import TokenStats, check_likely
+from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
 
 if TYPE_CHECKING:
@@ -45,14 +46,6 @@ SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the librarie
 # The causal mask of GPT-2 and GPT-Neo, and OPT's version number.
 OLD_BUFFER = re.compile(r"\.attn(\.attention)?\.(masked_)?bias$|rotary_emb\.inv_freq$|decoder\.version$")
 LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
-SAME_LOGITS = 1e-6  # beside the largest logit
-CAUSAL_TOLERANCE, NARROW_TOLERANCE = 1e-4, 2e-2  # the same, of weights of four bytes and of fewer
-# Of several kinds: a model, or its tokenizer, may know one of them alone.
-ORDINARY_TEXTS = (
-    "The river rises in the hills above the old mill and runs south through three villages to the sea.",
-    "这条河发源于北方的山地，向南流经三个村庄，最后流入大海。",
-    "def mean(values):\n    return sum(values) / len(values)\n",
-)
 # Texts that tokenizers of one vocabulary may cut otherwise: digits, spaces, lines, case, accents and signs.
 CUT_TEXTS = (
     *("In 2023 it's 3.14% of 1,000,000; I'M sure!\n\nYES", "two  spaces,   three,\tand a tab ", " a leading space"),
@@ -215,7 +208,7 @@ class Weights(Source):
             return AutoModelForCausalLM
         if config.model_type in MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES and not config.is_encoder_decoder:
             return AutoModelForMultimodalLM
-        raise _is_multimodal(self.name, config)
+        raise is_multimodal(self.name, config.model_type, "transformers has no causal language model of it")
 
     def not_loadable(self, error: Exception, kind: str = "causal") -> OSError:
         """What to raise for an error of transformers."""
@@ -314,6 +307,11 @@ def read_otherwise(model: Weights) -> dict[str, Any]:
     - `fix_mistral_regex`: transformers says that a tokenizer.json needs this flag, and its vocabulary is Mistral's.
     - `start_tokens`: the tokenizer itself prepends several.
     """
+    return {key: value for key, value in _tokenizer_facts(model).items() if key != "hash"}
+
+
+def _tokenizer_facts(model: Weights) -> dict[str, Any]:
+    """The above and the hash of the tokenizer, stored by the stamps of its files: they take seconds to find out."""
     if not model.is_fetched:
         return {}
     key = _tokenizer_key(model)
@@ -328,12 +326,12 @@ def read_otherwise(model: Weights) -> dict[str, Any]:
             if not _tokenizer_file(model.arguments):
                 raise
             reading = {"special_tokens": {}}
-        _tokenizers[key] = _read_tokenizer(model, reading) if reading else tokenizer
-        tokens = prepended(_tokenizers[key])
-        return reading | ({"start_tokens": tokens} if len(tokens) > 1 else {})
+        tokenizer = _tokenizers[key] = _read_tokenizer(model, reading) if reading else tokenizer
+        several = {"start_tokens": tokens} if len(tokens := prepended(tokenizer)) > 1 else {}
+        return reading | several | {"hash": tokenizer_hash(tokenizer)}
 
     versions = [version("transformers"), version("tokenizers")]
-    return cached("tokenizers", decide, JSON, files=key, texts=hash_texts(CUT_TEXTS), versions=versions)
+    return cached("tokenizer_facts", decide, JSON, files=key, texts=hash_texts(CUT_TEXTS), versions=versions)
 
 
 def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, Any]:
@@ -434,8 +432,9 @@ def load_model(
             "merge it into the weights, or score a folder without it"
         )
     base = _load_weights(source.auto_class(), source, revision, torch_dtype, where, is_spread=is_spread)
-    start_token = source.start_token(start_token)
-    return LoadedModel.of(source.complete(base), tokenizer, name=name, revision=revision, start_token=start_token)
+    facts: dict[str, Any] = {"name": name, "revision": revision, "start_token": source.start_token(start_token)}
+    hash_ = _tokenizer_facts(tokenizer_source(name)).get("hash")
+    return LoadedModel.of(source.complete(base), tokenizer, hash_of_tokenizer=hash_, **facts)
 
 
 def check_revision(name: str, found: str, wanted: str | None) -> None:
@@ -453,7 +452,7 @@ def _load_weights(
     kind: str = "causal",
     is_spread: bool = False,
 ) -> PreTrainedModel:
-    """A model with all weights from its files, in memory of its own.
+    """A model with all weights from its files.
 
     ValueError that names the weights that the files lack, and those that they hold and the model does not take; and
     where the files are no longer of the revision.
@@ -490,64 +489,8 @@ def _load_weights(
         )
     if "device_map" not in options:
         model = model.to(where)
-    for tensor in (*model.parameters(), *model.buffers()) if where.type == "cpu" else ():
-        if not tensor.is_meta:  # on the disk; else its memory may be the file's own, which may be overwritten
-            tensor.data = tensor.data.clone()
     check_revision(name, source.revision, revision)  # else the weights may be of two models
     return model
-
-
-def check_sound(loaded: LoadedModel) -> None:
-    """ValueError for a model whose scores would mean nothing.
-
-    It is not causal (BERT, say): a text's last token changes the logits before it. It gives each token the same logit.
-    Its tokenizer has more tokens than the model, or none.
-    """
-    import torch
-
-    if loaded.max_tokens < 1:
-        raise ValueError(f"model {loaded.name}: a context of {loaded.max_tokens} tokens; its config.json is wrong")
-    if not encode(loaded.tokenizer, ["A text."])[0]:
-        raise ValueError(f"model {loaded.name}: its tokenizer makes no token of 'A text.'; are its files there?")
-    for token_id in loaded.start_token_ids:
-        if token_id >= loaded.n_embedded:
-            raise ValueError(
-                f"model {loaded.name}: its start token {loaded.tokenizer.convert_ids_to_tokens(token_id)!r} is number "
-                f"{token_id} of the tokenizer, and the model embeds {loaded.n_embedded} tokens; give another start "
-                "token, or none (--start-token none)"
-            )
-    own = loaded.tokenizer.get_vocab().keys() - loaded.tokenizer.get_added_vocab()  # such as <pad>, which no text gives
-    token_id, token = max((number, token) for token, number in loaded.tokenizer.get_vocab().items() if token in own)
-    if token_id >= loaded.n_embedded:
-        raise ValueError(
-            f"model {loaded.name}: its tokenizer has a token number {token_id} ({token!r}) and the model embeddings of "
-            f"{loaded.n_embedded}; it is another model's tokenizer"
-        )
-    n = min(8, loaded.n_embedded, loaded.max_tokens)
-    first = (loaded.n_embedded - n) // 2  # no padding token, which XLM looks for and hides the others
-    ids = torch.arange(first, first + n, device=loaded.device).repeat(2, 1)
-    ids[1, -1] = first
-    try:
-        with torch.inference_mode():
-            logits = loaded.model(ids, use_cache=False).logits.float()  # (2, n, V)
-            shorter = loaded.model(ids[:1, : max(1, n - 1)], use_cache=False).logits.float()  # (1, n - 1, V)
-    except Exception as error:
-        if (config := loaded.model.config).get_text_config() is config:
-            raise
-        raise _is_multimodal(loaded.name, config, (str(error).splitlines() or ["?"])[0]) from error
-    if not logits.isfinite().all():
-        return  # the first text that is scored says where
-    scale = logits.abs().max()
-    if not (logits.amax(-1) - logits.amin(-1) > SAME_LOGITS * scale).any():
-        raise ValueError(f"model {loaded.name} gives each token the same probability; are its weights all alike?")
-    tolerance = CAUSAL_TOLERANCE if loaded.model.dtype.itemsize >= 4 else NARROW_TOLERANCE
-    is_changed = n > 1 and (logits[0, :-1] - logits[1, :-1]).abs().max() > tolerance * scale
-    # Another shape may round otherwise. ProphetNet's logits depend on how many tokens follow, not on which.
-    if is_changed or (n > 1 and (logits[0, :-1] - shorter[0]).abs().max() > NARROW_TOLERANCE * scale):
-        raise ValueError(
-            f"model {loaded.name} ({loaded.model.config.model_type}) is not causal: a token changes what is predicted "
-            "before it, so its log-probs are not those of a next token"
-        )
 
 
 class Scorer(scoring.LoadedScorer):
@@ -586,17 +529,7 @@ class Scorer(scoring.LoadedScorer):
             )
         if too_late := [name for name, value in options.items() if name not in taken and value != "auto"]:
             raise ValueError(f"the model is loaded already; give {too_late[0]} where it is loaded")
-        check_sound(loaded)
         super().__init__(loaded)
-        self.check_ordinary()
-
-    def check_ordinary(self) -> None:
-        """ValueError for a model that is far worse than guessing at each ordinary text that its tokenizer reads."""
-        pairs = zip(ORDINARY_TEXTS, self.token_ids(ORDINARY_TEXTS), strict=True)
-        if texts := [text for text, ids in pairs if len(ids) > 1 and max(ids) < self.loaded.n_embedded]:
-            rows = self.score_batch(self.encode(texts, range(len(texts)))[0])
-            best = max(rows, key=lambda row: row.log_prob.mean())
-            check_likely(TokenStats.from_rows([best], provenance={}), self.loaded.name)
 
     def encode(
         self, texts: Sequence[str], numbers: Sequence[int], before: Sequence[int] = ()
@@ -662,13 +595,6 @@ def free_places() -> dict[int | str, int]:
     places: dict[int | str, torch.device] = {i: torch.device("cuda", i) for i in range(torch.cuda.device_count())}
     places["cpu"] = torch.device("cpu")
     return {of: max(0, free_bytes(device) - SPARE_BYTES) for of, device in places.items()}
-
-
-def _is_multimodal(name: str, config: Any, why: str = "transformers has no causal language model of it") -> ValueError:
-    return ValueError(
-        f"model {name} is multimodal ({config.model_type}), and its part for texts can't be scored alone ({why}); give "
-        "a language model of texts alone"
-    )
 
 
 def lacking_weights(report: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from mialib.attacks.activations import PROMPT, Proxy, activations, encode_prompt
 from mialib.cache import Checkpoints
 from mialib.catalog.models import load_model, load_scorer
 from mialib.catalog.sources import find
-from mialib.models import find_head
+from mialib.model_check import check_model
 
 LONG = {"max_position_embeddings": 512}  # room for the prompt, which is half of the tiny models' context
 
@@ -156,7 +156,7 @@ def test_the_loss_without_the_logits_at_once_is_the_same_with_the_same_gradients
     loaded = load_model(tiny_model("gpt_neox", **LONG), dtype="float32")
     token_ids, _ = encode_prompts(loaded, SENTENCES)
     gradients = []
-    for head in (find_head(loaded), None):
+    for head in (check_model(loaded), None):
         loaded.model.requires_grad_(True).zero_grad()
         module._summed_loss(loaded.model, head, token_ids).backward()
         gradients.append([parameter.grad.clone() for parameter in loaded.model.parameters()])

@@ -163,23 +163,6 @@ def test_weights_that_change_after_the_model_was_asked_for_leave_no_scores(folde
         cache.score_or_load(str(folder), TEXTS)
 
 
-def test_weights_that_are_overwritten_while_they_score_change_nothing(folder, monkeypatch):
-    texts, file = TEXTS * 3, folder / "model.safetensors"
-    expected, original = cache.score_or_load(str(folder), texts), file.read_bytes()
-    score_batch = CoreScorer.score_batch
-
-    def score_and_overwrite(self, *given):
-        with file.open("r+b") as opened:  # in place, as rsync --inplace does: what is mapped into memory changes
-            opened.seek(len(original) // 2)
-            opened.write(bytes(len(original) // 2))
-        return score_batch(self, *given)
-
-    unload()
-    scorer = load_scorer(str(folder))
-    monkeypatch.setattr(CoreScorer, "score_batch", score_and_overwrite)
-    np.testing.assert_array_equal(scorer.score(texts, progress=False).log_prob, expected.log_prob)
-
-
 def test_weights_that_change_while_they_are_read_leave_nothing_behind(folder, monkeypatch):
     texts, file = TEXTS * 3, folder / "model.safetensors"
     original = file.read_bytes()
