@@ -27,7 +27,6 @@ from mialib.metrics import auc
 from mialib.store import write_json
 from replication.lab.recipes import Unlearning, load_recipes
 from replication.lab.source import WEIGHTS, deal_again, lab, lab_model_card, lab_recipe, train_again
-from replication.pipeline.jobs import end_with_the_parent
 
 # From which a model is another one, and not the same on another processor.
 FAR_AUC = 0.02
@@ -127,8 +126,7 @@ def side_by_side(make: Callable[[str], Made], names: Sequence[str], n_cores: int
     if n_workers < 2:
         yield from map(make, names)
         return
-    # A worker whose parent was killed would go on, and hold the lock of what it makes.
-    with ProcessPoolExecutor(n_workers, get_context("spawn"), end_with_the_parent) as pool:
+    with ProcessPoolExecutor(n_workers, get_context("spawn")) as pool:
         yield from pool.map(make, names)
 
 
