@@ -365,7 +365,7 @@ def bench(
         Path | None, typer.Option("--json", dir_okay=False, help="where all that was measured goes")
     ] = None,
 ) -> None:
-    """Time scoring on this machine: beside the bare forward pass, one text at a time, and one pass a detector.
+    """Time scoring on this machine, beside the bare forward pass and a loop over single texts.
 
     The models have random weights, so nothing is downloaded.
     """

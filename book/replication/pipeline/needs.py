@@ -21,7 +21,6 @@ from replication.pipeline.code import import_closure
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.profile import Page, Profile, load_profile
 
-
 # --- what a page takes ---
 
 

@@ -1,6 +1,6 @@
 """A Sphinx extension, listed in `_config.yml`: what Jupyter Book 1.x and its theme have no option for.
 
-A page's answer comes first, tables are numbered, pages have a description, and the book holds no file that no page loads.
+A page's answer comes first, tables are numbered, pages have a description, and no file is there that no page loads.
 """
 
 from __future__ import annotations

@@ -314,7 +314,7 @@ def describe_bench(timings: Timings) -> str:
         f"{p['n_texts']} texts of {min(lengths)} to {max(lengths)} tokens, {timings.n_tokens:,} in all (seed "
         f"{p['seed']}, hash {p['texts']}), {len(timings.seconds[OURS])} rounds. {p['device']}{on_threads}, "
         f"{p['dtype']}, torch {p['torch']}, transformers {p['transformers']}, mialib {p['mialib']}. Measured rates: "
-        f"matrix product {timings.flops_per_second / 1e12:.3g} TFLOP/s, copy {timings.bytes_per_second / 1e9:.3g} GB/s. "
+        f"product {timings.flops_per_second / 1e12:.3g} TFLOP/s, copy {timings.bytes_per_second / 1e9:.3g} GB/s. "
         f"mialib and the loop gave the same numbers: log-probs within {timings.apart['log_prob']:.1g} nats, entropies "
         f"within {timings.apart['entropy']:.1g}{not_compared}."
     )
