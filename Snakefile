@@ -24,12 +24,15 @@ from replication.profile import PAPER_TABLE, load_profile
 from mialib.catalog.lab import corpora_of
 from replication.pipeline.code import code_hash
 from replication.pipeline.notebooks import why_not_run
-from mialib.store import hash_of
+from mialib.store import hash_files, hash_of
 from mialib.versions import versions_of
 
 profile = load_profile(PROFILE_FILE)
 OUT = f"build/{PROFILE}"
-STORED = "data/lab/SHA256SUMS"  # it changes with each file of the stored lab
+# What any page may read, by content: the stored lab (by its sums), registries, claims, printed and recorded numbers.
+DATA = [f"data/{name}" for name in ("lab/SHA256SUMS", "published.csv", "claims.yml", "models.yml", "benchmarks.yml")]
+DATA += glob("data/revisions.yml") + glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json")
+DATA = hash_files(map(Path, DATA))
 JOB = f"{shlex.quote(sys.executable)} -m replication.pipeline.jobs"
 DURATIONS = json.loads(Path("data/durations.json").read_text()).get(PROFILE, {})  # seconds of jobs, on two idle cores
 
@@ -73,6 +76,7 @@ SCORED = {
 }
 # A column's file holds nothing of what its numbers depend on, so its code counts; texts that are scored are in the cache.
 COLUMN_CODE = code_hash("replication.studies.paper_tables") if COLUMNS else ""
+STORED = hash_files([Path("data/lab/SHA256SUMS")])  # it changes with each file of the stored lab
 OF_MODELS = ("torch", "transformers", "tokenizers")  # the libraries that make and run them
 READY = build.single_page(PROFILE, PAGE) if PAGE else build.book_index(PROFILE)
 
@@ -110,6 +114,7 @@ localrules: all, page, book
 
 # Each result is named, since Snakemake does not miss a file that only a file which exists was made of.
 rule all:
+    message: "all"
     input:
         READY,
         [path for name in ([PAGE] if PAGE else NEEDS) for path in (*build.made_files(PROFILE, name), *columns_of(name))],
@@ -125,13 +130,13 @@ onsuccess:
 # Scores know themselves whether they are up to date. Snakemake keeps a receipt: it removes a rule's outputs before it
 # runs it.
 rule score:
-    input: STORED,
     output: f"{OUT}/scored/{{scored}}.json",
     log: f"{OUT}/logs/score-{{scored}}.log",
     params:
         names=lambda w: names_of(w.scored),
         recipes=lambda w: recipes_of_score(w.scored),
         made_by=hash_of([versions_of("scoring"), *versions(*OF_MODELS)]),
+        stored=STORED,
     priority: lambda w: DURATIONS.get("score {} on {}".format(*names_of(w.scored)), 0)  # the longest job goes first
     message: "score {params.names[0]} on {params.names[1]}"
     shell: "{JOB} score {params.names:q} {output:q} >{log:q} 2>&1"
@@ -163,17 +168,11 @@ rule notebook:
         lambda w: [asked(w.notebook)] if w.notebook in FIGURES else [],
         lambda w: NEEDS[w.notebook].files,
         lambda w: f"notebooks/{profile.notebooks[w.notebook].notebook}.ipynb",
-        STORED,
-        "data/published.csv",
-        "data/claims.yml",
-        "data/models.yml",
-        "data/benchmarks.yml",
-        glob("data/revisions.yml"),
-        glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json"),
     output:
         build.made_files(PROFILE, "{notebook}"),
     log: f"{OUT}/logs/notebook-{{notebook}}.log",
     params:
+        data=DATA,
         made_of=lambda w: page_is_made_of(w.notebook),
         computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",
         failed=f"{OUT}/logs/{{notebook}}.ipynb",
@@ -183,7 +182,7 @@ rule notebook:
         gpu=lambda w: int(w.notebook in FIGURES),
     message: "notebook {wildcards.notebook}"
     shell:
-        "{JOB} notebook {wildcards.notebook:q} {output:q} {params.failed:q} {params.computed:q} {params.skipped:q} >{log:q} 2>&1"
+        "{JOB} notebook {wildcards.notebook:q} {output:q} {params.failed:q} '{params.computed}' '{params.skipped}' >{log:q} 2>&1"
 
 
 # What the book is made of besides its pages. report.py writes three lists of results.

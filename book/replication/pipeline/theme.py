@@ -64,7 +64,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", show_answers_first)
     app.connect("doctree-read", unlink_pages_left_out)
     tables: list[Captioned] = []  # number 1, 2, ...
-    app.connect("env-updated", partial(count_tables, tables))
+    app.connect("env-get-updated", partial(count_tables, tables))  # after Sphinx has counted figures
     app.connect("env-updated", pages_with_terms)
     app.connect("doctree-resolved", partial(number_tables, tables))
     app.connect("html-page-context", describe_page)
@@ -290,16 +290,15 @@ def copy_mathjax(target: Path) -> None:
     shutil.copytree(source / MATHJAX_FONTS, target / MATHJAX_FONTS)
 
 
-def copy_interpreter(target: Path) -> bool:
-    """Write the editor's interpreter as a script, fetched once, to `target`; False, with a warning, where npm can't."""
+def copy_interpreter(target: Path) -> None:
+    """Write the editor's interpreter as a script, fetched once, to `target`; a warning where npm can't fetch it."""
     try:
-        kept = once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
+        script = once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
     except (OSError, subprocess.SubprocessError) as error:
         why = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()[-1:] or [error]
         logger.warning("no editor in the pages: npm can't fetch %s (%s)", INTERPRETER, why[0])
-        return False
-    shutil.copy(kept, target)
-    return True
+    else:
+        shutil.copy(script, target)
 
 
 def fetch_interpreter(to: Path) -> None:
