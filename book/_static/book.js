@@ -1,4 +1,7 @@
 document.addEventListener("DOMContentLoaded", () => {
+  // A fold is named by what it says, and not by "Toggle hidden content".
+  for (const fold of document.querySelectorAll("details.hide > summary")) fold.removeAttribute("aria-label");
+
   // Where a row is shown as a card (book.css), each cell stands below its column's heading.
   for (const table of document.querySelectorAll(".cell_output table:not(.dataframe)")) {
     const headings = [...table.querySelectorAll("thead tr:first-child th")].map((heading) => heading.textContent.trim());
