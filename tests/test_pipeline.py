@@ -73,7 +73,7 @@ class Clone:
         self.folder = folder
         for name in ("Snakefile", "_config.yml", "pyproject.toml", "CITATION.cff"):
             shutil.copy(ROOT / name, folder / name)
-        for name in ("data", "mialib", "book/replication", "book/_static", "book/_templates"):
+        for name in ("data", "mialib", "audit", "book/replication", "book/_static", "book/_templates"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "notebooks").mkdir()
         (folder / "book" / "references.bib").write_text("")
@@ -91,7 +91,7 @@ class Clone:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_")}
         code = "from mialib.commands import main; main()"
         command = [sys.executable, "-c", code, "build", "--profile", "tiny", "--cores", "2", *options]
-        environ["PYTHONPATH"] = os.pathsep.join([str(self.folder), str(self.folder / "book")])
+        environ["PYTHONPATH"] = os.pathsep.join(str(self.folder / name) for name in ("", "audit", "book"))
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, cwd=self.folder, env=environ, **pipes, **given)
 

@@ -70,7 +70,8 @@ def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_
     wanted |= of_page.get(path.stem, {})
     shown, scope, before = [], {}, []
     monkeypatch.setattr(IPython.display, "display", lambda *values, **_: shown.extend(values))
-    for cell in nbformat.read(path, as_version=4).cells:
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells + footer(notebook.metadata.get("footer", {}), path.stem):
         if cell.cell_type != "code":
             continue
         code = ast.parse(cell.source, f"{path.stem}, {cell.id}")
@@ -225,10 +226,8 @@ def test_parameters_are_in_the_open_and_folds_say_what_they_hold(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_pages_footer_has_its_verdicts_and_what_ran_and_names_its_parameters(path):
     notebook = nbformat.read(path, as_version=4)
-    about, code = (
-        notebook.metadata.get("footer", {}),
-        "\n".join(c.source for c in notebook.cells if c.cell_type == "code"),
-    )
+    about = notebook.metadata.get("footer", {})
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     assert ("verdicts" in about) == ("claims.answer(" in code)
     assert f"ran={about.get('what_ran', '[]').removesuffix(']')}" in code or "what_ran" not in about
     options = about.get("another_model", {}).get("options", "")
