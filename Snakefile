@@ -1,27 +1,40 @@
 # The pipeline: score -> notebook -> book. `make book` runs it, which is `mialib build`.
-# What the rules do is in book/replication/pipeline/jobs.py, what a page takes in needs.py beside it. Snakemake knows what is
+# What the rules run is in book/replication/pipeline/jobs.py, what a page takes in needs.py beside it. Snakemake knows what is
 # stale: inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
+import json
 import os
+import shlex
+import sys
+from functools import cache
 from glob import glob
 from importlib.metadata import version
 from pathlib import Path
 
 PROFILE = config.get("profile", "lab")
 PROFILE_FILE = f"data/profiles/{PROFILE}.yml"
+PAGE = config.get("page") or ""  # one page alone
 ONLY = (config.get("only") or "").split()  # models, benchmarks or pages of the papers' tables
 os.environ["MIALIB_PROFILE"] = PROFILE_FILE
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+for library in ("OMP", "OPENBLAS", "MKL", "RAYON"):  # as many jobs run at once as there are cores
+    os.environ[f"{library}_NUM_THREADS"] = "1"
 
-from replication.pipeline import needs as build, jobs
+from replication.pipeline import needs as build
 from replication.lab.source import corpora_of
 from replication.profile import PAPER_TABLE, load_profile
 from replication.pipeline.code import code_hash
-from mialib.store import hash_of
+from replication.pipeline.notebooks import why_not_run
+from mialib.store import hash_files, hash_of
 from mialib.versions import versions_of
 
 profile = load_profile(PROFILE_FILE)
 OUT = f"build/{PROFILE}"
-STORED = "data/lab/SHA256SUMS"  # it changes with each file of the stored lab
+# What any page may read, by content: the stored lab (by its sums), registries, claims, printed and recorded numbers.
+DATA = [f"data/{name}" for name in ("lab/SHA256SUMS", "published.csv", "claims.yml", "models.yml", "benchmarks.yml")]
+DATA += glob("data/revisions.yml") + glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json")
+DATA = hash_files(map(Path, DATA))
+JOB = f"{shlex.quote(sys.executable)} -m replication.pipeline.jobs"
+DURATIONS = json.loads(Path("data/durations.json").read_text()).get(PROFILE, {})  # seconds of jobs, on two idle cores
 
 COLUMNS, FIGURES, ASKED = {}, set(), set()
 if ONLY or not profile.models:
@@ -61,12 +74,11 @@ SCORED = {
     for name, model in profile.models.items()
     for benchmark in model.benchmarks
 }
-DURATIONS = build.load_durations(PROFILE)
-# Nothing that a column's numbers hang on is kept with it, so its code counts; texts that are scored are in the cache.
+# A column's file holds nothing of what its numbers depend on, so its code counts; texts that are scored are in the cache.
 COLUMN_CODE = code_hash("replication.studies.paper_tables") if COLUMNS else ""
-
-
+STORED = hash_files([Path("data/lab/SHA256SUMS")])  # it changes with each file of the stored lab
 OF_MODELS = ("torch", "transformers", "tokenizers")  # the libraries that make and run them
+READY = build.single_page(PROFILE, PAGE) if PAGE else build.book_index(PROFILE)
 
 
 def versions(*packages):
@@ -78,13 +90,23 @@ def names_of(scored):
     return SCORED[f"{OUT}/scored/{scored}.json"]
 
 
-def priority(rule, output):
-    """The longest job goes first, so that no core is idle in the end."""
-    return build.expected_seconds(build.job_name(rule, output), DURATIONS)
+# Snakemake asks for the parameters of all jobs that are ready each time that one ends, hence the caches.
+@cache
+def recipes_of_score(scored):
+    model, benchmark = names_of(scored)
+    return build.recipes_hash(profile, [model], corpora_of(benchmark))
 
 
-def notebook_of(page):
-    return f"notebooks/{profile.notebooks[page].notebook}.ipynb"
+@cache
+def page_is_made_of(name):
+    needs, libraries = NEEDS[name], versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", *OF_MODELS)
+    code = code_hash("replication.pipeline.notebooks", *needs.modules)
+    recipes = build.recipes_hash(profile, needs.models, needs.corpora)
+    return [hash_of(part) for part in (profile.notebooks[name].model_dump(), recipes, code, libraries)]
+
+
+def skipped(page):
+    return "it was not asked for in this run" if page in FIGURES - ASKED else ""
 
 
 localrules: all, page, book
@@ -92,33 +114,32 @@ localrules: all, page, book
 
 # Each result is named, since Snakemake does not miss a file that only a file which exists was made of.
 rule all:
+    message: "all"
     input:
-        build.book_index(PROFILE),
-        [path for name in NEEDS for path in (*build.made_files(PROFILE, name), *columns_of(name))],
+        READY,
+        [path for name in ([PAGE] if PAGE else NEEDS) for path in (*build.made_files(PROFILE, name), *columns_of(name))],
 
 
-onstart:
-    if workflow.executor_plugin.name == "slurm":
-        jobs.check_processors(
-            (job.rule.name, job.resources.get("slurm_partition", ""), job.resources.get("cpus_per_task", job.threads))
-            for job in workflow.dag.needrun_jobs()
-            if not job.is_local
-        )
+onsuccess:
+    for name in [PAGE] if PAGE else NEEDS:
+        if why := why_not_run(Path(f"{OUT}/results/{name}.json")):
+            print(f"{name} was not run: {why}")
+    print(f"The {'page' if PAGE else 'book'} is ready: open {Path(READY).resolve()}")
 
 
-# Scores know themselves whether they are up to date. What Snakemake keeps is a receipt: it removes a rule's outputs
-# before it runs it.
+# Scores know themselves whether they are up to date. Snakemake keeps a receipt: it removes a rule's outputs before it
+# runs it.
 rule score:
-    input: STORED,
     output: f"{OUT}/scored/{{scored}}.json",
     log: f"{OUT}/logs/score-{{scored}}.log",
     params:
         names=lambda w: names_of(w.scored),
-        recipes=lambda w: build.recipes_hash(profile, names_of(w.scored)[:1], corpora_of(names_of(w.scored)[1])),
+        recipes=lambda w: recipes_of_score(w.scored),
         made_by=hash_of([versions_of("scoring"), *versions(*OF_MODELS)]),
-    priority: lambda w: priority("score", f"{OUT}/scored/{w.scored}.json")
-    run:
-        jobs.run(build.job_name("score", output[0]), jobs.score, *params.names, output[0], log=log[0])
+        stored=STORED,
+    priority: lambda w: DURATIONS.get("score {} on {}".format(*names_of(w.scored)), 0)  # the longest job goes first
+    message: "score {params.names[0]} on {params.names[1]}"
+    shell: "{JOB} score {params.names:q} {output:q} >{log:q} 2>&1"
 
 
 rule column:
@@ -137,8 +158,8 @@ rule column:
         code=COLUMN_CODE,
     resources:
         gpu=1,
-    run:
-        jobs.run(build.job_name("column", output[0]), jobs.column, wildcards.page, params.name, output[0], log=log[0])
+    message: "column {wildcards.page}, {wildcards.column}"
+    shell: "{JOB} column {wildcards.page:q} {params.name:q} {output:q} >{log:q} 2>&1"
 
 
 rule notebook:
@@ -146,49 +167,40 @@ rule notebook:
         lambda w: [build.score_receipt(PROFILE, *pair) for pair in NEEDS[w.notebook].scored] + columns_of(w.notebook),
         lambda w: [asked(w.notebook)] if w.notebook in FIGURES else [],
         lambda w: NEEDS[w.notebook].files,
-        lambda w: notebook_of(w.notebook),
-        STORED,
-        "data/published.csv",
-        "data/claims.yml",
-        "data/models.yml",
-        "data/benchmarks.yml",
-        glob("data/revisions.yml"),
-        glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json"),
+        lambda w: f"notebooks/{profile.notebooks[w.notebook].notebook}.ipynb",
     output:
         build.made_files(PROFILE, "{notebook}"),
     log: f"{OUT}/logs/notebook-{{notebook}}.log",
     params:
-        parameters=lambda w: hash_of(profile.notebooks[w.notebook].model_dump()),
-        recipes=lambda w: build.recipes_hash(profile, NEEDS[w.notebook].models, NEEDS[w.notebook].corpora),
-        code=lambda w: code_hash("replication.pipeline.notebooks", *NEEDS[w.notebook].modules),
-        versions=hash_of(versions("numpy", "scipy", "scikit-learn", "matplotlib", "jieba", *OF_MODELS)),
+        data=DATA,
+        made_of=lambda w: page_is_made_of(w.notebook),
         computed=lambda w: f"{OUT}/columns/{w.notebook}" if profile.notebooks[w.notebook].notebook == PAPER_TABLE else "",
         failed=f"{OUT}/logs/{{notebook}}.ipynb",
-    priority: lambda w: priority("notebook", build.page_file(w.notebook))
+        skipped=lambda w: skipped(w.notebook),
+    priority: lambda w: DURATIONS.get(f"notebook {w.notebook}", 0)
     resources:
         gpu=lambda w: int(w.notebook in FIGURES),
-    run:
-        skipped = "it was not asked for in this run" if wildcards.notebook in FIGURES - ASKED else ""
-        given = wildcards.notebook, *output, params.failed, params.computed, skipped
-        jobs.run(build.job_name("notebook", output[0]), jobs.notebook, *given, log=log[0])
+    message: "notebook {wildcards.notebook}"
+    shell:
+        "{JOB} notebook {wildcards.notebook:q} {output:q} {params.failed:q} '{params.computed}' '{params.skipped}' >{log:q} 2>&1"
 
 
 # What the book is made of besides its pages. report.py writes three lists of results.
 TEXT = ["_config.yml", "CITATION.cff", *(f"book/replication/pipeline/{name}.py" for name in ("theme", "report", "slides", "student")), PROFILE_FILE]
-TEXT += [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*") for path in sorted(glob(f"book/{pattern}"))]
+TEXT += [path for pattern in ("*.md", "*.bib", "figures/*", "_static/*", "_templates/*") for path in sorted(glob(f"book/{pattern}"))]
 
 
 rule book:
     input: [build.page_file(name) for name in profile.notebooks], TEXT,
     output: build.book_index(PROFILE),
     log: f"{OUT}/logs/book.log",
-    run:
-        jobs.run("book", jobs.book, output[0], log=log[0])
+    message: "book"
+    shell: "{JOB} book {output:q} >{log:q} 2>&1"
 
 
 rule page:
     input: build.page_file("{notebook}"), TEXT,
     output: build.single_page(PROFILE, "{notebook}"),
     log: f"{OUT}/logs/page-{{notebook}}.log",
-    run:
-        jobs.run(build.job_name("page", output[0]), jobs.book, output[0], wildcards.notebook, log=log[0])
+    message: "page {wildcards.notebook}"
+    shell: "{JOB} book {output:q} {wildcards.notebook:q} >{log:q} 2>&1"

@@ -103,7 +103,7 @@ def test_source_notebook_is_clean_and_parameterized(path):
     code = code_cells(path)
     assert ["parameters" in tags(cell) for cell in code] == [True] + [False] * (len(code) - 1)
     done = [n for n in ast.parse(code[1].source).body if not isinstance(n, ast.Import | ast.ImportFrom)]
-    assert ast.unparse(done[0]) == "figures.use_style()", "which checks the parameters before anything is done"
+    assert ast.unparse(done[0]) == "pages.begin()", "which checks the parameters before anything is done"
     for cell in code:
         assert not cell.outputs and cell.execution_count is None, "outputs belong in build/, not in git"
         assert not {tag for tag in tags(cell) if tag.startswith("remove-")}, "what is not the point folds: hide-input"

@@ -116,7 +116,7 @@ def seconds(folder: Path) -> str:
     models.STATS_PARTS = models.STATS_PARTS._replace(read=clock.timed(models.STATS_PARTS.read, "parts read"))
     clock.time(scoring.TokenStats, "joined", "parts joined")
     clock.time(models, "_hash_once", "hash of the weights")
-    clock.time(models, "check_sound", "check of the model")
+    clock.time(scoring, "check_model", "check of the model")
     clock.time(scoring.LoadedScorer, "check_finite", "check of each log-prob")
     clock.time(models.Scorer, "encode", "check of each token")
     clock.time(scoring.LoadedScorer, "encode", work)  # what the method above adds a check to

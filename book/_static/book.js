@@ -1,4 +1,13 @@
 document.addEventListener("DOMContentLoaded", () => {
+  // A fold is named by what it says, and not by "Toggle hidden content".
+  for (const fold of document.querySelectorAll("details.hide > summary")) fold.removeAttribute("aria-label");
+
+  // To a screen reader a table's heading says what it heads: a column or a row, or a group of them.
+  for (const heading of document.querySelectorAll(".bd-article th:not([scope])")) {
+    const [of, span] = heading.closest("thead") ? ["col", heading.colSpan] : ["row", heading.rowSpan];
+    heading.scope = span > 1 ? `${of}group` : of;
+  }
+
   // Where a row is shown as a card (book.css), each cell stands below its column's heading.
   for (const table of document.querySelectorAll(".cell_output table:not(.dataframe)")) {
     const headings = [...table.querySelectorAll("thead tr:first-child th")].map((heading) => heading.textContent.trim());

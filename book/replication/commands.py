@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -30,18 +31,21 @@ lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is k
 app.add_typer(lab_app, name="lab")
 
 
-@app.command("build")
+@app.command("build", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def build_command(
+    context: typer.Context,
     page: Annotated[str, typer.Option(help="one page alone, and only what it needs; default: the book")] = "",
     profile: Annotated[str, typer.Option(help="lab, recorded or paper: a file of data/profiles/")] = "lab",
     only: Annotated[str, typer.Option(help="of the papers' tables only these models, benchmarks or pages")] = "",
     cores: Annotated[int, typer.Option(min=0, help="jobs at once; 0: as many as there are cores")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="say what would be run")] = False,
 ) -> None:
-    """Build the book, or one page of it: score and run what is not there or stale, and render it."""
+    """Build the book, or one page of it: score and run what is not there or stale, and render it.
+
+    Other options are Snakemake's: -n says what would be run, --unlock removes the lock of a build that was killed.
+    """
     from replication.pipeline import command
 
-    command.build(page, profile, only, cores, dry_run)
+    command.build(page, profile, only, cores, context.args)
 
 
 @app.command("notebook")
@@ -420,7 +424,7 @@ def bench(
         Path | None, typer.Option("--json", dir_okay=False, help="where all that was measured goes")
     ] = None,
 ) -> None:
-    """Time scoring on this machine: beside the bare forward pass, one text at a time, and one pass a detector.
+    """Time scoring on this machine, beside the bare forward pass and a loop over single texts.
 
     The models have random weights, so nothing is downloaded.
     """
@@ -442,25 +446,17 @@ def bench(
 
 @app.command()
 def coverage(
-    simulations: Annotated[
-        int | None, typer.Option(min=1, help="of each case; default 400, which take about five minutes")
-    ] = None,
+    simulations: Annotated[int, typer.Option(min=1, help="of each case; 400 take about five minutes")] = 400,
     seed: Annotated[int, typer.Option(help="draws the scores")] = 0,
     keep: Annotated[bool, typer.Option("--record", help="keep them in data/recorded/ for the book")] = False,
 ) -> None:
-    """How often the intervals hold the truth, and set p-values call what they should not: by simulation."""
+    """How often the intervals hold the truth, and set p-values call what they should not: by simulation, in a clone."""
     from replication.pipeline.notebooks import clone
-    from replication.studies import coverage as simulated
 
-    if keep:
-        clone()
-    n, results = simulations or simulated.SIMULATIONS, []
-    for family, (title, _) in simulated.FAMILIES.items():
-        found = simulated.simulate(family, n, seed)
-        results += found
-        say(f"{title}, share of simulations\n{simulated.coverage_table(found, family).to_string()}\n")
-    if keep:
-        simulated.record_coverage(results, n, seed)
+    sys.path.append(str(clone() / "tools"))
+    from simulate_coverage import run
+
+    run(simulations, seed, keep)
 
 
 @app.command("record-blind")

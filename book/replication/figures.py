@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from seaborn.utils import relative_luminance
 
 from mialib.metrics import Interval
-from replication import pages
 from replication.printed_leads import METHODS
 from replication.results import BLIND_PREFIX, CONFOUNDED, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN, VERDICTS, Result
 from replication.tables import html
@@ -88,10 +87,9 @@ WIDTH = 6.6  # inches, of the page's column: a wider figure is shrunk, and its d
 
 
 def use_style() -> None:
-    """The book's look, of figures, tables and errors (`pages.begin`): call once in a notebook."""
+    """Give a notebook's figures and tables the book's look: call once."""
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-    pages.begin()
     pd.set_option("display.max_colwidth", None)  # a cell is never cut off
     if shell := get_ipython():
         shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, html)

@@ -36,10 +36,10 @@ BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an ho
 
 
 def begin() -> None:
-    """What a page does first: ValueError for a parameter that it lacks, and from now on short errors for its user's
-    mistakes. Outside IPython neither is done.
+    """Check papermill's parameters and show a user's errors without traceback; a page's first line. IPython only.
 
-    In a build, whose results go to `out`, also `check_size` of the page's models: nobody waits days for a page.
+    ValueError for a parameter that the page lacks. In a build, whose results go to `out`, `check_size` of its models:
+    nobody waits days for a page.
     """
     if shell := get_ipython():
         shell.set_custom_exc((ValueError, OSError, MemoryError), _show_error)

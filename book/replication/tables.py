@@ -139,16 +139,18 @@ def comparison_table(
     return table.rename_axis(columns=f"Paired comparisons: {claim}")
 
 
-def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame:
-    """What a page ran, one row a model: the signature that `mialib detect` prints; all hashes in the results file.
+def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame | None:
+    """What a page ran, one row a model: the signature that `mialib detect` prints. None where nothing ran.
 
-    `ran` as for `results.save`: the page's inputs, or provenance as it is.
+    `ran` as for `results.save`, whose file has all hashes.
     """
     made: dict[str, dict[str, Any]] = {}
     passes: dict[str, dict[str, int]] = {}  # texts by their hash
     for p in provenance_of(ran):
         made.setdefault(p["model"], p)
         passes.setdefault(p["model"], {})[p["texts"]] = p["n_texts"]
+    if not passes:
+        return None
     rows = {}
     for model, counts in passes.items():
         several = f"{sum(counts.values())} texts in {len(counts)} passes" if len(counts) > 1 else ""

@@ -1,12 +1,15 @@
-"""What a page takes is read off its parameters; what jobs are called, and how long they take."""
+"""What a page takes is read off its parameters; the book of one page; a page that there is not."""
 
-import json
+import logging
 
 import pytest
 from nbformat import write
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from typer.testing import CliRunner
 
+from mialib.commands.output import log_plainly
 from mialib.store import ROOT
+from replication.commands import app
 from replication.pipeline import needs as build
 from replication.pipeline.code import import_closure, imported_modules
 from replication.pipeline.needs import needs_of
@@ -140,34 +143,6 @@ def test_another_package_file_or_corpus_to_be_apart_from_changes_the_hash(monkey
     assert hash_of("lab/b") != after[1]
 
 
-@pytest.mark.parametrize(
-    ("rule", "output", "name"),
-    [
-        ("score", build.score_receipt("lab", "lab/a", "lab/en~lab/b"), "score lab/a on lab/en~lab/b"),
-        ("column", "build/p/columns/t/a.json", "column t, a"),
-        ("notebook", build.page_file("claims"), "notebook claims"),
-        ("page", build.single_page("lab", "claims"), "page claims"),
-        ("book", build.book_index("lab"), "book"),
-    ],
-)
-def test_a_job_is_called_by_what_it_makes(rule, output, name):
-    assert build.job_name(rule, output) == name
-
-
-def test_a_job_takes_what_it_took_in_this_clone_or_what_others_do(tmp_path, monkeypatch):
-    durations = {"train a": 100.0, "train b": 20.0, "train c": 60.0, "book": 5.0}
-    assert build.expected_seconds("train a", durations) == 100
-    assert build.expected_seconds("train new", durations) == 60
-    assert build.expected_seconds("book", durations) == 5
-    assert build.expected_seconds("score x on y", durations) == build.UNKNOWN_SECONDS
-    monkeypatch.setattr(build, "TYPICAL", tmp_path / "typical.json")
-    monkeypatch.setattr(build, "durations_file", lambda profile: tmp_path / f"{profile}.json")
-    assert build.load_durations("lab") == {}
-    (tmp_path / "typical.json").write_text(json.dumps({"lab": {"train a": 1, "train b": 2}, "real": {"train a": 9}}))
-    (tmp_path / "lab.json").write_text(json.dumps({"train b": 3}))
-    assert build.load_durations("lab") == {"train a": 1, "train b": 3}
-
-
 def test_a_notebook_is_read_and_its_values_are_replaced_without_being_run(tmp_path):
     code = 'a = 1  # "one"\nb = [\n    "ä",\n    2,\n]  # two\nc = "x"'
     assert with_values(code, {"b": ["y"], "c": 3}) == "a = 1  # \"one\"\nb = ['y']  # two\nc = 3"
@@ -179,3 +154,33 @@ def test_a_notebook_is_read_and_its_values_are_replaced_without_being_run(tmp_pa
     source = read_notebook(tmp_path / "page.ipynb")
     assert source.defaults == {"models": ["m"], "n": -1} and source.strings == {"never"}
     assert source.modules == ()
+
+
+def test_a_notebook_that_is_none_is_named(tmp_path):
+    for content in ("{", "[]"):
+        (tmp_path / "registry.ipynb").write_text(content)
+        with pytest.raises(ValueError) as caught:
+            read_notebook(tmp_path / "registry.ipynb")
+        assert str(tmp_path / "registry.ipynb") in str(caught.value)
+
+
+def test_a_page_that_there_is_not_is_answered_with_those_like_it():
+    done = CliRunner().invoke(app, ["build", "--page", "surp_figure4"])
+    assert isinstance(done.exception, ValueError) and "surp_figure_4" in str(done.exception)
+
+
+def test_the_book_of_one_page_holds_it_and_the_pages_of_text():
+    book = [{"caption": "c", "pages": [{"notebook": "a"}, {"page": "how_to_read"}, {"notebook": "b"}]}]
+    profile = Profile.model_validate({"name": "p", "landing": {"page": "start"}, "book": book})
+    assert profile.table_of_contents("b") == {
+        "format": "jb-book",
+        "root": "pages/b",
+        "chapters": [{"file": "start"}, {"file": "how_to_read"}],
+    }
+
+
+def test_log_lines_hold_nothing_that_a_terminal_would_obey(monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    log_plainly()
+    logging.getLogger("mialib").warning("%s says %r", "\x1b[31mit", "\x1b")
+    assert capsys.readouterr().err == r"\x1b[31mit says '\x1b'" + "\n"

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import simulate_coverage as simulated
 from page_code import page_of
 from typer.testing import CliRunner
 
@@ -14,20 +15,20 @@ from replication.studies import coverage
 
 
 @pytest.mark.parametrize("true", [0.9])
-@pytest.mark.parametrize("name", coverage.DISTRIBUTIONS)
+@pytest.mark.parametrize("name", simulated.DISTRIBUTIONS)
 def test_scores_have_the_auc_that_they_are_drawn_for(name, true):
-    members, others = coverage.DISTRIBUTIONS[name](true)(np.random.default_rng(0), 20_000, 20_000)
+    members, others = simulated.DISTRIBUTIONS[name](true)(np.random.default_rng(0), 20_000, 20_000)
     found = auc(np.repeat([1, 0], 20_000), np.concatenate([members, others]))
     assert found == pytest.approx(true, abs=0.01)
     assert (len(np.unique(members)) < 20) == (name == "normal, rounded")
 
 
-@pytest.mark.parametrize("family", coverage.FAMILIES)
+@pytest.mark.parametrize("family", simulated.FAMILIES)
 def test_each_family_is_simulated_and_the_same_seed_gives_the_same(family, monkeypatch):
-    monkeypatch.setattr(coverage, "SIZES", ((10, 10), (20, 30)))
-    found = coverage.simulate(family, 2)
-    assert found == coverage.simulate(family, 2)
-    n = coverage.how_many(family, 2)
+    monkeypatch.setattr(simulated, "SIZES", ((10, 10), (20, 30)))
+    found = simulated.simulate(family, 2)
+    assert found == simulated.simulate(family, 2)
+    n = simulated.how_many(family, 2)
     for result in found:
         assert result.ours in np.arange(n + 1) / n if result.ours is not None else result.why == "needs 100"
     table = coverage.coverage_table(found, family)
@@ -35,20 +36,21 @@ def test_each_family_is_simulated_and_the_same_seed_gives_the_same(family, monke
 
 
 def test_an_interval_that_holds_nothing_is_counted_so(monkeypatch):
-    monkeypatch.setattr(coverage, "SIZES", ((20, 20),))
-    monkeypatch.setattr(coverage, "auc_interval", lambda *_: coverage.Interval(0.6, 0.55, 0.65))
-    assert {r.ours for r in coverage.simulate("auc", 2)} == {0.0}
+    monkeypatch.setattr(simulated, "SIZES", ((20, 20),))
+    monkeypatch.setattr(simulated, "auc_interval", lambda *_: simulated.Interval(0.6, 0.55, 0.65))
+    assert {r.ours for r in simulated.simulate("auc", 2)} == {0.0}
 
 
 def test_the_command_prints_and_keeps_what_it_simulates(monkeypatch, tmp_path):
-    monkeypatch.setattr(coverage, "FAMILIES", {"set": coverage.FAMILIES["set"]})
+    monkeypatch.setattr(simulated, "FAMILIES", {"set": simulated.FAMILIES["set"]})
+    monkeypatch.setattr(simulated, "TITLES", {"set": "sets"})
     path = tmp_path / "coverage.json"
-    monkeypatch.setattr(coverage.record_coverage, "__defaults__", (path,))
+    monkeypatch.setattr(simulated.record_coverage, "__defaults__", (path,))
     ran = CliRunner().invoke(app, ["coverage", "--simulations", "1", "--record"])
     assert ran.exit_code == 0, ran.output
     assert "texts of a set correlated by 0.1" in ran.output
     kept, made_by = coverage.load_simulated(path)
-    assert kept == coverage.simulate("set", 1) and made_by["simulations"] == {"set": 5}
+    assert kept == simulated.simulate("set", 1) and made_by["simulations"] == {"set": 5}
     assert json.loads(path.read_text())["versions"]["scipy"]
 
 
@@ -58,7 +60,9 @@ def test_the_page_shows_what_is_recorded_and_its_sentences_are_true(tmp_path):
     recorded, made_by = coverage.load_simulated()
     found = load_results(path)
     assert [r for r in found if r.metric != "live"] == recorded and len(found) == len(recorded) + 6
-    assert set(made_by["simulations"]) == set(coverage.FAMILIES) == {r.metric for r in recorded}
+    assert (
+        set(made_by["simulations"]) == set(coverage.TITLES) == set(simulated.FAMILIES) == {r.metric for r in recorded}
+    )
     shares = {(r.metric, r.row, r.column): r.ours for r in recorded if r.ours is not None}
     error = made_by["monte_carlo_error"]
     for family in ("auc", "tpr", "tpr_difference"):

@@ -19,7 +19,7 @@ from page_code import check_fails_without_an_answer, compiled
 
 from mialib.store import ROOT
 from replication import tables
-from replication.pipeline.notebooks import fold_labels, read_notebook, run_notebook
+from replication.pipeline.notebooks import footer, read_notebook, run_notebook
 from replication.profile import Profile, load_profile
 from replication.results import load_results
 
@@ -70,7 +70,8 @@ def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_
     wanted |= of_page.get(path.stem, {})
     shown, scope, before = [], {}, []
     monkeypatch.setattr(IPython.display, "display", lambda *values, **_: shown.extend(values))
-    for cell in nbformat.read(path, as_version=4).cells:
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells + footer(notebook.metadata.get("footer", {}), path.stem):
         if cell.cell_type != "code":
             continue
         code = ast.parse(cell.source, f"{path.stem}, {cell.id}")
@@ -192,47 +193,67 @@ def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
     assert "so far" in (tmp_path / "logs" / "f.ipynb").read_text()
 
 
-def test_a_folded_cell_says_what_it_does_and_what_visible_cells_take_from_it(tmp_path):
+def test_a_folded_cell_is_called_by_its_first_comment(tmp_path):
     folded = {"tags": ["hide-input"]}
     cells = [
         new_code_cell("x = 1  # a number", metadata={"tags": ["parameters"]}),
-        new_code_cell("import numpy as np\nfrom math import pi\nvalues = [x]", metadata=folded),
-        new_code_cell("def mean(values):\n    return np.mean([v for v in values])\n\n\nprint(values)"),
-        new_code_cell("# The grid.\nvalues = [v for v in values]", metadata=folded),
-        new_code_cell(
-            "figure = None\nfigure", metadata=folded | {"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}
-        ),
+        new_code_cell("# Imports and data (np, values).\nvalues = [x]", metadata=folded),
+        new_code_cell("print(values)"),
+        new_code_cell("values", metadata=folded | {"mystnb": {"figure": {"caption": "c", "name": "fig-x"}}}),
+        new_code_cell("# The grid\nvalues", metadata={"tags": ["hide-cell"]}),
         new_code_cell("answer = 1", metadata={"tags": ["solution", "hide-cell"]}),
-        new_code_cell("x", metadata=folded | {"mystnb": {"code_prompt_show": "Own", "code_prompt_hide": "Fold"}}),
     ]
     write_cells(tmp_path, cells)
     out = tmp_path / "out.ipynb"
     run_notebook("page", profile_with(x=2), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
-    parameters, data, shown, grid, figure, solution, own = nbformat.read(out, as_version=4).cells
+    parameters, data, shown, figure, grid, solution = nbformat.read(out, as_version=4).cells
     assert parameters.source == "x = 2  # a number" and not {"mystnb"} & {*parameters.metadata, *shown.metadata}
-    for cell, label in (
-        (data, "Code: imports and data (np, values)"),
-        (grid, "Code: The grid"),
-        (figure, "Code: the figure"),
-        (solution, "Solution"),
-    ):
+    labels = ("Code: Imports and data (np, values)", "Code", "Result and code: The grid", "Solution")
+    for cell, label in zip((data, figure, grid, solution), labels, strict=True):
         assert cell.metadata.mystnb.code_prompt_show == cell.metadata.mystnb.code_prompt_hide == label
     assert figure.metadata.mystnb.figure.name == "fig-x", "a figure keeps its caption"
-    assert own.metadata.mystnb == {"code_prompt_show": "Own", "code_prompt_hide": "Fold"}, "its own label stays"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_parameters_stand_in_the_open_and_folds_say_what_they_hold(path):
+def test_parameters_are_in_the_open_and_folds_say_what_they_hold(path):
     cells = nbformat.read(path, as_version=4).cells
-    [parameters] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
-    assert parameters.metadata.tags == ["parameters"]
-    labels = fold_labels(cells)
-    folded = {
-        i for i, cell in enumerate(cells) if any(tag.startswith("hide-") for tag in cell.metadata.get("tags", []))
+    tags = [set(cell.metadata.get("tags", [])) for cell in cells]
+    assert [of for of in tags if "parameters" in of] == [{"parameters"}]
+    for cell, of in zip(cells, tags, strict=True):
+        assert not {"hide-input", "hide-cell"} & of or "solution" in of or cell.source.startswith("# "), cell.id
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_pages_footer_has_its_verdicts_and_what_ran_and_names_its_parameters(path):
+    notebook = nbformat.read(path, as_version=4)
+    about = notebook.metadata.get("footer", {})
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    assert ("verdicts" in about) == ("claims.answer(" in code)
+    assert f"ran={about.get('what_ran', '[]').removesuffix(']')}" in code or "what_ran" not in about
+    options = about.get("another_model", {}).get("options", "")
+    assert set(re.findall(r"-p (\w+)", options)) <= read_notebook(path).defaults.keys()
+    command = "".join(cell.source for cell in footer(about, path.stem)).replace(" \\\n    ", " ")
+    assert f"notebooks/{path.stem}.ipynb out.ipynb {options}" in command or not options
+
+
+def test_the_build_appends_the_footer_and_runs_it(tmp_path):
+    cells = [
+        new_code_cell("models = 'a'", metadata={"tags": ["parameters"]}),
+        new_code_cell("from types import SimpleNamespace\nabout, ran = ['b'], []"),
+        new_code_cell("claims = SimpleNamespace(verdicts=lambda *of: print(*of))"),
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    about = {
+        "verdicts": "One test.",
+        "what_ran": "ran",
+        "another_model": {"options": "-p models MODEL", "note": "Any."},
     }
-    assert set(labels) == folded
-    assert all(label == "Solution" or len(label) > len("Code: ") for label in labels.values())
-    assert not any("an intermediate step" in label for label in labels.values()), "its first line can be a comment"
+    nbformat.write(new_notebook(cells=cells, metadata=kernel | {"footer": about}), tmp_path / "page.ipynb")
+    out = tmp_path / "out.ipynb"
+    run_notebook("page", profile_with(), output=out, failed=tmp_path / "failed.ipynb", folder=tmp_path)
+    *_, said, verdicts, heading, ran, other = nbformat.read(out, as_version=4).cells
+    assert "One test. " in said.source and verdicts.outputs[0].text == "a ['b']\n" and heading.source == "## What ran"
+    assert not ran.outputs and other.source.endswith("-p models MODEL\n```\n\nAny.\n````")
 
 
 def test_one_notebook_makes_several_pages_each_with_its_title_and_figures(tmp_path):

@@ -72,7 +72,7 @@ def test_a_benchmark_too_small_to_choose_and_to_judge_on_says_how_many_texts_it_
 
 
 PARAMETERS = 'models = "a"  # or several\nbenchmarks = ["b"]\nout = ""'
-BEGIN = "from replication import figures, pages\nfigures.use_style()\n"
+BEGIN = "from replication import pages\npages.begin()\n"
 
 
 def page_of(*sources):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import symtable
 import sys
 from collections import Counter
 from contextlib import redirect_stderr
@@ -21,7 +22,6 @@ from typer.testing import CliRunner
 from mialib.store import ROOT
 from replication.commands import app
 from replication.pipeline import theme
-from replication.pipeline.notebooks import names_taken
 from replication.pipeline.slides import TEACHING
 from replication.pipeline.student import (
     CHECK,
@@ -48,6 +48,16 @@ def read(path):
 def tagged(notebook, tag):
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     return ["".join(cell["source"]) for cell in cells if tag in cell["metadata"].get("tags", [])]
+
+
+def names_taken(code):
+    """The names that a cell reads and does not bind."""
+    tables, names = [symtable.symtable(code, "", "exec")], set()
+    for table in tables:  # which grows
+        tables += table.get_children()
+        is_module = table.get_type() == "module"
+        names |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (is_module or s.is_global())}
+    return names - names_given(code)
 
 
 def solutions_of(notebook):

@@ -1,4 +1,4 @@
-"""What is mended in the finished pages; that they then work in a browser is tests/test_browser.py's matter."""
+"""What the extension of Sphinx does to pages; that they then work in a browser is tests/test_browser.py's matter."""
 
 import json
 import re
@@ -11,36 +11,6 @@ from pybtex.database import parse_string
 from sphinx.addnodes import pending_xref
 
 from replication.pipeline import theme
-
-PAGE = """<html lang="en" data-content_root="./" data-theme="auto">
-<head><script>document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";</script>
-<link rel="stylesheet" type="text/css" href="../_static/sphinx-thebe.css?v=4f" />
-<script defer src="../_static/scripts/fontawesome.js?digest=55"></script>
-<script>const THEBE_JS_URL = "https://unpkg.com/thebe"; const thebe_selector = ".cell"</script>
-<script async="async" src="../_static/sphinx-thebe.js?v=c1"></script>
-<script src="../_static/doctools.js"></script></head>
-<body><script type="text/x-thebe-config">
-  { requestKernel: true }
-</script><script>kernelName = 'python3'</script><p>Text</p></body></html>"""
-
-
-def test_a_page_keeps_what_it_uses_and_is_mended_once():
-    edited = theme.edited(PAGE)
-    assert not re.search("thebe|fontawesome|kernelName|auto", edited, re.I)
-    assert "doctools.js" in edited and "<p>Text</p>" in edited and '<html lang="en" data-content_root="./">' in edited
-    assert theme.edited(edited) == edited
-    edited = theme.edited(TABLE)
-    assert re.findall(r'<th scope="(\w+)"', edited) == ["colgroup", "col", "rowgroup", "row"]
-    assert re.sub(' scope="\\w+"', "", edited) == TABLE.replace(' scope="row"', "")
-    assert theme.edited(edited) == edited
-    fold = '<summary aria-label="Toggle hidden content"><p class="collapsed">Code: the table</p></summary>'
-    assert theme.edited(fold) == '<summary><p class="collapsed">Code: the table</p></summary>'
-    number = '<span class="caption-number">This book\'s figure 2 </span>'
-    assert theme.edited(theme.edited(number)) == '<span class="caption-number">This book\'s figure 2. </span>'
-
-
-TABLE = """<table><thead><tr><th class="a" colspan="2">A</th><th>B</th></tr></thead>
-<tbody><tr><th rowspan="2">x</th><th scope="row">y</th><td>1</td></tr></tbody></table>"""
 
 
 def test_a_downloaded_notebook_has_its_code_and_no_outputs():
@@ -97,23 +67,37 @@ def test_a_page_is_cited_as_bibtex_with_an_address_where_one_is_known():
     assert parsed.fields["url"].startswith("https") and "url" not in theme.citation("trust", "What it proves", "")
 
 
-def test_tables_are_numbered_in_the_books_order_and_listed(tmp_path):
-    def page(title, *captions):
-        tables = "".join(f"<table><caption>{caption}</caption></table>" for caption in captions)
-        return f'<h1>{title}<a class="headerlink" href="#x">#</a></h1>{tables}'
+def test_tables_are_numbered_in_the_books_order_and_listed():
+    def page(*parts):
+        document = new_document("page")
+        document += [nodes.raw("", part, format="html") if isinstance(part, str) else part for part in parts]
+        return document
 
-    first, second, listing = tmp_path / "index.html", tmp_path / "pages" / "b.html", tmp_path / "pages" / "list.html"
-    by_hand = '<span class="caption-text">c of <em>it</em></span><a class="headerlink" href="#id1" title="Link">#</a>'
-    pages = {second: page("The <em>second</em>", by_hand), first: page("The first", "a", "b")}
-    pages[listing] = f"{theme.TABLES}</ol>"
-    order = list(theme.in_reading_order({"index": ["pages/b", "pages/list"]}, "index"))
-    assert order == ["index", "pages/b", "pages/list"]
-    for _ in range(2):  # a page that was numbered before is numbered anew
-        theme.number_tables(pages, [tmp_path / f"{name}.html" for name in order])
-        assert re.search(f'id="table-3">.* 3\\. .*{re.escape(by_hand)}</caption>', pages[second])
-        assert pages[listing].count("<li ") == 3
-        assert '<li value="2"><a href="../index.html#table-2">b</a>, The first</li>' in pages[listing]
-        assert '<li value="3"><a href="b.html#table-3">c of it</a>, The second</li></ol>' in pages[listing]
+    by_hand = nodes.table("", nodes.title(text="by hand"), ids=["id1"])
+    pages = {"index": page("<table><caption>a &amp; b</caption></table>", by_hand)}
+    pages["list"] = page(f"{theme.TABLES}</ol>")
+    pages["pages/b"] = page("<table><caption><b>c</b></caption></table><table><caption>What this page ran</caption>")
+    env = SimpleNamespace(
+        toctree_includes={"index": ["pages/b", "list"]},
+        toc_fignumbers={},
+        get_doctree=pages.get,
+        titles={name: nodes.title(text=f"Title of {name}") for name in pages},
+    )
+    builder = SimpleNamespace(get_relative_uri=lambda page, at: f"{at}.html")
+    app, tables = SimpleNamespace(env=env, config=SimpleNamespace(root_doc="index"), builder=builder), []
+    assert list(theme.in_reading_order(env.toctree_includes, "index")) == ["index", "pages/b", "list"]
+    assert theme.count_tables(tables, app, env) == ["index", "pages/b"]
+    assert env.toc_fignumbers == {"index": {"table": {"id1": (2,)}}}
+    for name, doctree in pages.items():
+        theme.number_tables(tables, app, doctree, name)
+    html = {name: "".join(node.astext() for node in doctree.findall(nodes.raw)) for name, doctree in pages.items()}
+    assert re.search(r'<caption id="table-1">.* 1\. </span>a &amp; b</caption>', html["index"])
+    assert re.search(r'<caption id="table-3">.* 3\. </span><b>c</b></caption>', html["pages/b"])
+    assert re.findall(r'<li value="(\d)"><a href="([^"]*)">([^<]*)</a>, ([^<]*)<', html["list"]) == [
+        ("1", "index.html#table-1", "a &amp; b", "Title of index"),
+        ("2", "index.html#id1", "by hand", "Title of index"),
+        ("3", "pages/b.html#table-3", "c", "Title of pages/b"),
+    ]
 
 
 def test_what_an_answers_cell_prints_comes_below_the_question_and_its_code_stays():

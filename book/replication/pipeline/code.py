@@ -38,8 +38,14 @@ def import_closure(module: str) -> frozenset[str]:
         found.add(name := left.pop())
         left += imported_modules(_source(name).read_text(encoding="utf-8")) - found
         if name == REGISTRY:  # which imports the kinds of names when it meets one
-            left += {module_of(prefix).partition(":")[0] for prefix in KINDS} - found
+            left += kinds() - found
     return frozenset(found)
+
+
+@cache
+def kinds() -> frozenset[str]:
+    """The modules of the kinds of names."""
+    return frozenset(module_of(prefix).partition(":")[0] for prefix in KINDS)
 
 
 def _source(module: str) -> Path:

@@ -1,4 +1,4 @@
-"""What a build consists of: the files that it makes, what each page takes, and about how long each job takes.
+"""What a build consists of: the files that it makes, and what each page takes.
 
 What a page takes is in its parameters: the models, benchmarks and corpora that they name. The Snakefile makes rules of
 this. Nothing here loads torch.
@@ -6,27 +6,20 @@ this. Nothing here loads torch.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from mialib.store import ROOT, hash_of
-from replication import BOOK_DATA
+from mialib.store import hash_of
 from replication.lab.dealing import sources_of
 from replication.lab.recipes import Model
 from replication.lab.source import corpora_of_recipe
 from replication.pipeline.code import import_closure
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.profile import Page, Profile, load_profile
-
-TYPICAL = BOOK_DATA / "durations.json"  # by profile, a copy of its build's durations.json on two idle cores
-UNKNOWN_SECONDS = 10.0  # of a job about which nothing is known
-
 
 # --- what a page takes ---
 
@@ -125,44 +118,3 @@ def check_pages(html: str | Path, profile: Profile | None = None) -> None:
     if lost:
         raise FileNotFoundError(f"{len(lost)} of {len(wanted)} pages are missing or empty in {html}: {', '.join(lost)}")
     print(f"all {len(wanted)} pages are in {html}")
-
-
-# --- how long ---
-
-
-def load_durations(profile: str) -> dict[str, float]:
-    """Seconds of a profile's jobs by name, as builds of this clone took; typical ones for jobs that never ran here."""
-    typical, kept = (
-        json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        for path in (TYPICAL, durations_file(profile))
-    )
-    return typical.get(profile, {}) | kept
-
-
-def durations_file(profile: str) -> Path:
-    """Where a build keeps how long its jobs took."""
-    return ROOT / "build" / profile / "durations.json"
-
-
-def job_name(rule: str, output: str) -> str:
-    """What a job is called, such as "notebook claims" and "score lab/en-25k on lab/en", from a file that it makes."""
-    path = Path(output)
-    name = "" if rule == "book" else path.stem
-    if rule == "score":
-        name = name.replace("--", "/").replace("-on-", " on ")
-    if rule == "column":
-        name = f"{path.parent.name}, {name}"
-    return f"{rule} {name}".strip()
-
-
-def rule_of(job: str) -> str:
-    """The rule of a job, by the job's name."""
-    return job.partition(" ")[0]
-
-
-def expected_seconds(job: str, durations: Mapping[str, float]) -> float:
-    """What a job takes by its name, or what others of its rule do, or a guess."""
-    if job in durations:
-        return durations[job]
-    of_rule = [seconds for name, seconds in durations.items() if rule_of(name) == rule_of(job)]
-    return median(of_rule) if of_rule else UNKNOWN_SECONDS

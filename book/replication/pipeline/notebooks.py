@@ -1,31 +1,32 @@
-"""What a notebook's code says, and running it with parameters: with papermill, strictly."""
+"""What a notebook's code says, and making a page of it: papermill runs it with the profile's parameters, strictly."""
 
 from __future__ import annotations
 
 import ast
 import json
-import multiprocessing
-import os
 import re
 import shutil
-import symtable
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from mialib.store import ROOT, write_json
 from replication.pipeline.code import imported_modules
-from replication.profile import Page, Profile, check_parameters, names_given
+from replication.profile import Page, Profile, check_parameters
 
 if TYPE_CHECKING:
-    from jupyter_client.manager import AsyncKernelManager
+    from nbformat import NotebookNode
 
 NOTEBOOKS = ROOT / "notebooks"
 NOT_HERE = ("Unavailable", "OutOfMemoryError")  # errors that say what this machine lacks: a model, a file, GPU memory
-QUIET = "--IPKernelApp.log_level=ERROR"  # a kernel's warnings are no part of the build's output
+QUIET = ["--IPKernelApp.log_level=ERROR"]  # a kernel's warnings are no part of the build's output
+FOLDS = {"hide-input": "Code", "hide-cell": "Result and code"}  # tag of a folded cell -> how its label begins
+OVER_SEEDS = (
+    "The intervals of these tests (`data/claims.yml`), unlike those above, also cover the training seed and, where "
+    "hyperparameters are chosen, that choice."
+)
+FROM_A_CLONE = "From the root of a clone ([what `MODEL` and `texts.jsonl` can be](../how_to_read)):"
 
 
 def clone() -> Path:
@@ -79,16 +80,16 @@ def run_notebook(
     computed: Path | None = None,
     skipped: str = "",
     folder: Path = NOTEBOOKS,
-    kernel: AsyncKernelManager | None = None,
 ) -> None:
     """Make a page: execute its notebook in `folder` with the profile's parameters and write it to `output`.
 
-    It runs in `kernel`, or in one that papermill starts. Its results go to `results`; a page of the papers' tables
-    finds its columns in `computed`. Where something is not available (`NOT_HERE`), the page ends at that cell and
-    says why, and so do its results (`why_not_run`); `skipped` says why none of it is to be run. ValueError for a page
-    that the profile or a notebook that the folder lacks, and for a parameter that the notebook lacks. When a cell fails
-    otherwise, nothing is written to `output`, the partial copy goes to `failed`, and the error names both.
+    Its results go to `results`; a page of the papers' tables finds its columns in `computed`. Where something is not
+    available (`NOT_HERE`), the page ends at that cell and says why, and so do its results; `skipped` says why none of
+    it is to be run. ValueError for a page that the profile or a notebook that the folder lacks, and for a parameter
+    that the notebook lacks. When a cell fails otherwise, nothing is written to `output`, the partial copy goes to
+    `failed`, and the error names both.
     """
+    import nbformat
     import papermill
 
     clone()
@@ -98,15 +99,15 @@ def run_notebook(
     source = folder / f"{page.notebook}.ipynb"
     if not source.is_file():
         raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
-    given = {"out": results, "computed": computed}
-    parameters = page.parameters | {key: str(path) for key, path in given.items() if path}
-    check_parameters(parameters, read_notebook(source).defaults, f"{source.name}, run by profile {profile.name},")
+    paths = {key: str(path) for key, path in {"out": results, "computed": computed}.items() if path}
+    known = read_notebook(source).defaults
+    check_parameters({**page.parameters, **paths}, known, f"{source.name}, run by profile {profile.name},")
     for path in (failed, output):
         path.parent.mkdir(parents=True, exist_ok=True)
-    why, how = skipped, {"prepare_only": bool(skipped)}
-    how |= {"progress_bar": False, "cwd": str(ROOT), "km": kernel, "extra_arguments": [QUIET]}
+    why, how = skipped, {"prepare_only": bool(skipped), "progress_bar": False, "cwd": str(ROOT)}
+    notebook = prepare_page(nbformat.read(source, as_version=4), page)
     try:
-        papermill.execute_notebook(str(source), str(failed), parameters, **how)
+        papermill.execute_notebook(notebook, str(failed), paths, extra_arguments=QUIET, **how)
     except papermill.PapermillExecutionError as error:
         if error.ename not in NOT_HERE:
             raise ValueError(
@@ -116,7 +117,7 @@ def run_notebook(
         why = (error.evalue.splitlines() or [error.ename])[0]
     if why and results:
         write_json(results, {"results": [], "unavailable": why})
-    _finish(failed, page, why)
+    nbformat.write(finished(nbformat.read(failed, as_version=4), why), failed)
     shutil.move(failed, output)
 
 
@@ -125,144 +126,34 @@ def why_not_run(results: Path) -> str:
     return json.loads(results.read_text(encoding="utf-8")).get("unavailable", "") if results.is_file() else ""
 
 
-@contextmanager
-def forked_kernel() -> Iterator[AsyncKernelManager | None]:
-    """A running kernel that is forked from this process, and so has all that it has imported: what papermill talks to
-    it through. None where forking is not safe, outside Linux."""
-    if sys.platform != "linux":
-        yield None
-        return
-
-    from jupyter_client.manager import AsyncKernelManager
-
-    class Manager(AsyncKernelManager):
-        has_kernel = True
-
-        async def is_alive(self) -> bool:
-            return process.is_alive()
-
-        _async_is_alive = is_alive  # what its clients ask
-
-        async def shutdown_kernel(self, *_: Any, **__: Any) -> None:
-            process.kill()
-
-    manager = Manager(kernel_name="python3")
-    manager.write_connection_file()
-    process = multiprocessing.get_context("fork").Process(target=_serve, args=(manager.connection_file, os.getpid()))
-    process.start()
-    try:
-        yield manager
-    finally:
-        process.kill()
-        process.join()
-        manager.cleanup_connection_file()
+# --- before a page runs ---
 
 
-def _serve(connection_file: str, parent: int) -> None:
-    from ipykernel.kernelapp import IPKernelApp
+def prepare_page(notebook: NotebookNode, page: Page) -> NotebookNode:
+    """A notebook as the page shows it: the profile's parameters, labels of folded cells, and its footer.
 
-    IPKernelApp.launch_instance(argv=["-f", connection_file, f"--IPKernelApp.parent_handle={parent}", QUIET])
-
-
-def _finish(path: Path, page: Page, why_not_run: str) -> None:
-    """Write the profile's parameters in the place of the notebook's defaults, where papermill has its own cell.
-
-    The paths of this build are left out: who downloads the page runs it elsewhere. A page that has a name of its own
-    gets its title, and its figures names that no other page of the notebook has. A folded cell says what it does. A
-    page that was not run says why in place of the cell that failed and of all after it.
+    A page that has a name of its own gets its title, and its figures names that no other page of the notebook has.
     """
-    import nbformat
-
-    from replication.results import literal
-
-    notebook = nbformat.read(path, as_version=4)
-    added = {"injected-parameters", "papermill-error-cell-tag"}
-    notebook.cells = [cell for cell in notebook.cells if not added & {*cell.metadata.get("tags", [])}]
-    if why_not_run:
-        has_failed = [any(o.output_type == "error" for o in cell.get("outputs", [])) for cell in notebook.cells]
-        is_given = ["parameters" in cell.metadata.get("tags", []) for cell in notebook.cells]
-        end = has_failed.index(True) if any(has_failed) else is_given.index(True) + 1
-        said = f"**Not run**: {literal(why_not_run.rstrip('.'))}."
-        notebook.cells[end:] = [nbformat.v4.new_markdown_cell(said)]
-        for cell in notebook.cells:  # its numbers are not there
-            cell.source = re.sub(r"\{glue:text\}`[^`]*`", "–", cell.source)
-    for named in ("input_path", "output_path", "parameters"):
-        notebook.metadata.papermill.pop(named, None)
     if page.name:
         notebook.cells[0].source = re.sub(r"^# .*", f"# {page.title}", notebook.cells[0].source)
-    labels = fold_labels(notebook.cells)
-    for i, cell in enumerate(notebook.cells):
-        if "parameters" in cell.metadata.get("tags", []):
+    notebook.cells += footer(notebook.metadata.pop("footer", {}), str(page.notebook))
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags", [])
+        if "parameters" in tags:
             cell.source = with_values(cell.source, page.parameters)
         if page.name and (figure := cell.metadata.get("mystnb", {}).get("figure")):
             figure["name"] += f"-{page.name.replace('_', '-')}"
-        if label := labels.get(i):
+        for kind in [kind for tag, kind in FOLDS.items() if tag in tags]:
+            label = "Solution" if "solution" in tags else fold_label(cell.source, kind)
             prompts = {"code_prompt_show": label, "code_prompt_hide": label}
             cell.metadata["mystnb"] = prompts | cell.metadata.get("mystnb", {})
-    nbformat.write(notebook, path)
+    return notebook
 
 
-# What a folded cell ends in, and what its fold says of that; the first that its last statement holds.
-SHOWS = {
-    "claims.answer(": "the answer",
-    "what_ran(": "what ran",
-    "leak_note(": "does the benchmark leak?",
-    "verdicts(": "the verdicts",
-    "fig": "the figure",
-    "token_view.fragment": "the texts, token by token",
-    "table": "the table",
-    "DataFrame": "the table",
-    "display(": "the table",
-    "Markdown(": "the sentence",
-    "pages.glue(": "the numbers in the text",
-}
-
-
-def fold_labels(cells: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-    """What the fold of each folded code cell says, by the cell's number: "Code: imports and data (columns, np)".
-
-    That is the cell's first line where it is a short comment, else derived from its code. In brackets stand the names
-    that a visible cell takes from it, so that no name comes from nowhere.
-    """
-    code = {i: "".join(cell["source"]) for i, cell in enumerate(cells) if cell["cell_type"] == "code"}
-    tags = {i: set(cells[i]["metadata"].get("tags", [])) for i in code}
-    folded = [i for i in code if {"hide-input", "hide-cell"} & tags[i]]
-    wanted = set().union(*(names_taken(code[i]) for i in code if i not in folded))
-    labels = {}
-    for i in folded:
-        given = sorted(names_given(code[i]) & wanted, key=str.lower)
-        wanted -= set(given)  # a name is told where it comes from first
-        told = f" ({', '.join(given)})" if given else ""
-        kind = "Result and code" if "hide-cell" in tags[i] else "Code"
-        where = " at the top" if "answer" in tags[i] else ""
-        labels[i] = "Solution" if "solution" in tags[i] else f"{kind}: {_what_it_does(code[i])}{where}{told}"
-    return labels
-
-
-def names_taken(code: str) -> set[str]:
-    """The names that a cell reads and does not bind."""
-    tables, names = [symtable.symtable(code, "", "exec")], set()
-    for table in tables:  # which grows
-        tables += table.get_children()
-        is_module = table.get_type() == "module"
-        names |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (is_module or s.is_global())}
-    return names - names_given(code)
-
-
-def _what_it_does(code: str) -> str:
-    """A few words on a cell: its first line where it is a short comment, else what it does and what it shows."""
+def fold_label(code: str, kind: str) -> str:
+    """What a folded cell is called: "Code: the grid", by the comment in its first line."""
     first = code.partition("\n")[0]
-    if first.startswith("#") and len(first) <= 60:
-        return first.lstrip("# ").rstrip(".:")
-    body = ast.parse(code).body
-    does = ["imports and data"] if any(isinstance(node, ast.Import | ast.ImportFrom) for node in body) else []
-    if "results.save(" in code:
-        does.append("the numbers, measured and kept")
-    last = ast.unparse(body[-1])
-    if isinstance(body[-1], ast.Expr | ast.For | ast.If) and "results.save(" not in last:
-        looked_at = [last] if does else [last, code]
-        does += [said for part in looked_at for sign, said in SHOWS.items() if sign in part][:1]
-    return "; ".join(does or ["functions" if isinstance(body[0], ast.FunctionDef) else "an intermediate step"])
+    return f"{kind}: {first.lstrip('# ').rstrip('.:')}" if first.startswith("#") else kind
 
 
 def with_values(code: str, values: dict[str, Any]) -> str:
@@ -274,3 +165,59 @@ def with_values(code: str, values: dict[str, Any]) -> str:
             rest = lines[last].encode()[node.end_col_offset :].decode()
             lines[node.lineno - 1 : node.end_lineno] = [f"{name} = {values[name]!r}{rest}"]
     return "\n".join(lines)
+
+
+def footer(about: dict[str, Any], name: str) -> list[NotebookNode]:
+    """The last cells of a page, by what its notebook's metadata say under "footer".
+
+    "verdicts" holds a sentence on the tests of this page, or ""; "what_ran" the expression that `results.save` is given
+    as `ran`; "another_model" papermill's `options` and, if needed, a `title` and a `note` after the command.
+    """
+    from nbformat.v4 import new_code_cell, new_markdown_cell
+
+    cells = []
+    if "verdicts" in about:
+        says = f"{about['verdicts']} {OVER_SEEDS}".strip()
+        cells.append(new_markdown_cell(f"## The verdicts over all training seeds\n\n{says}"))
+        code = "# The verdicts\nclaims.verdicts(models, about)"
+        cells.append(new_code_cell(code, metadata={"tags": ["hide-input"]}))
+    if "what_ran" in about:
+        cells.append(new_markdown_cell("## What ran"))
+        code = f"# What ran\nfrom replication import tables\n\ntables.what_ran({about['what_ran']})"
+        cells.append(new_code_cell(code, metadata={"tags": ["hide-cell"]}))
+    if other := about.get("another_model"):
+        options = wrap(other["options"].replace("-p ", "-p\0"), 72, break_long_words=False, break_on_hyphens=False)
+        lines = [f".venv/bin/papermill notebooks/{name}.ipynb out.ipynb", *options]
+        command = " \\\n    ".join(lines).replace("\0", " ")
+        title, note = other.get("title", "Run it on another model"), other.get("note", "")
+        parts = [f"````{{dropdown}} {title}\n{FROM_A_CLONE}", f"```bash\n{command}\n```", *([note] if note else [])]
+        cells.append(new_markdown_cell("\n\n".join(parts) + "\n````"))
+    for i, cell in enumerate(cells):
+        cell.id = f"footer-{i}"
+    return cells
+
+
+# --- after it ran ---
+
+
+def finished(notebook: NotebookNode, why_not_run: str) -> NotebookNode:
+    """A page without what papermill added: who downloads it runs it elsewhere, and not at the paths of this build.
+
+    A page that was not run says why in place of the cell that failed and of all after it.
+    """
+    from nbformat.v4 import new_markdown_cell
+
+    from replication.results import literal
+
+    added = {"injected-parameters", "papermill-error-cell-tag"}
+    notebook.cells = [cell for cell in notebook.cells if not added & {*cell.metadata.get("tags", [])}]
+    for named in ("input_path", "output_path", "parameters"):
+        notebook.metadata.papermill.pop(named, None)
+    if why_not_run:
+        has_failed = [any(o.output_type == "error" for o in cell.get("outputs", [])) for cell in notebook.cells]
+        is_given = ["parameters" in cell.metadata.get("tags", []) for cell in notebook.cells]
+        end = has_failed.index(True) if any(has_failed) else is_given.index(True) + 1
+        notebook.cells[end:] = [new_markdown_cell(f"**Not run**: {literal(why_not_run.rstrip('.'))}.")]
+        for cell in notebook.cells:  # its numbers are not there
+            cell.source = re.sub(r"\{glue:text\}`[^`]*`", "–", cell.source)
+    return notebook

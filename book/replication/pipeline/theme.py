@@ -1,7 +1,6 @@
-"""A Sphinx extension, listed in `_config.yml`, that mends what Jupyter Book 1.x and its theme write.
+"""A Sphinx extension, listed in `_config.yml`: what Jupyter Book 1.x and its theme have no option for.
 
-The theme's Font Awesome script, Thebe's scripts and most of MathJax's files are no use to this book and are most of its
-weight; the menus are dead; a page has no description. What cannot be set by an option is edited in the finished pages.
+A page's answer comes first, tables are numbered, pages have a description, and no file is there that no page loads.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from html import escape, unescape
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import yaml
@@ -31,6 +30,7 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
+from sphinx.writers.html5 import HTML5Translator
 
 from mialib.cache import write_once
 from mialib.store import ROOT, checksum_of, home
@@ -43,30 +43,12 @@ MATHJAX = ("core", "input/tex", "output/chtml", "a11y/assistive-mml")
 MATHJAX_FILES = ("startup.js", *(f"{part}.js" for part in MATHJAX), "output/chtml/fonts/tex.js")
 MATHJAX_FONTS = "output/chtml/fonts/woff-v2"
 # Copied with the theme and loaded by no page. The icons' font and its style sheet stay.
-UNUSED = ("**/*.map", "**/*.ttf", "scripts/fontawesome.js*", "sphinx-thebe.*", "*webpack-macros.html", "locales")
+UNUSED = ("**/*.map", "**/*.ttf", "scripts/fontawesome.js*", "*webpack-macros.html", "locales")
 # MicroPython for the editor of replication.studies.playground, of the npm registry. MIT licence.
 INTERPRETER = "@micropython/micropython-webassembly-pyscript@1.27.0"
 INTERPRETER_SHA256 = "303919763c8ebfe5923b9da66226c20dce44ad72b604b225fb39338ea15367af"
-EDITOR = '<div class="ms pg"'
-SYSTEM_THEME = 'matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"'
-EDITS = (
-    # A script of 1.5 MB draws the icons that the style sheet has already drawn from a font.
-    (r'<script[^>]*scripts/fontawesome\.js[^>]*></script>', ""),
-    # Thebe, which runs cells on another host, stands in each page twice, and the second time is an error.
-    (r'<link[^>]*sphinx-thebe\.css[^>]*>|<script[^>]*sphinx-thebe\.js[^>]*></script>', ""),
-    (r'<script(>const THEBE_JS_URL| type="text/x-thebe-config">|>kernelName = )[^<]*</script>', ""),
-    # Before the theme's script has run a first visit has no colours, and without scripts it never has.
-    (r' data-theme="auto"', ""),
-    (r'(getItem\("theme"\) \|\|) "auto"', rf"\1 ({SYSTEM_THEME})"),
-    # The entries of a list of references are no items of that list to a screen reader.
-    (r'role="doc-biblioentry"', 'role="listitem"'),
-    # A number and the caption after it are two things.
-    (r'(<span class="caption-number">[^<]*\w) </span>', r"\1. </span>"),
-    # A fold is named by what it says, and not by this.
-    (r'<summary aria-label="Toggle hidden content">', "<summary>"),
-)  # fmt: skip
-CAPTION = r'<caption[^>]*>(?:<span class="caption-number">[^<]*</span>)?(.*?)</caption>'
-NUMBER = '<span class="caption-number">This book\'s table {}. </span>'
+NUMBER = "This book's table %s."  # as in _config.yml
+CAPTION = re.compile("<caption[^>]*>(.*?)</caption>", re.S)
 TABLES = '<ol class="list-of-tables">'  # what a page of the book has where the list of tables is to be
 ON_MOST_PAGES = ("What this page ran", "Each claim's tests:")  # captions that the list of tables leaves out
 logger = logging.getLogger(__name__)
@@ -79,10 +61,14 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("config-inited", configure)
     app.connect("doctree-read", show_answers_first)
-    app.connect("env-updated", pages_with_terms)
     app.connect("doctree-read", unlink_pages_left_out)
+    tables: list[Captioned] = []  # number 1, 2, ...
+    app.connect("env-get-updated", partial(count_tables, tables))  # after Sphinx has counted figures
+    app.connect("env-updated", pages_with_terms)
+    app.connect("doctree-resolved", partial(number_tables, tables))
     app.connect("html-page-context", describe_page)
     app.connect("build-finished", finish)
+    app.add_node(nodes.citation, override=True, html=(visit_reference, HTML5Translator.depart_citation))
     # Where this file has changed, Sphinx writes all pages anew, and not those alone whose text has changed.
     return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": crc32(Path(__file__).read_bytes())}
 
@@ -92,7 +78,6 @@ def configure(_app: Sphinx, config: Config) -> None:
     # The theme opens a menu by the first button of its kind. With something in this bar, which the book theme hides,
     # the first one is the hidden one there, and the visible one is dead.
     config.html_theme_options["navbar_persistent"] = []
-    config.html_context.setdefault("default_mode", "auto")  # without one, a first visit logs an error
     if address := repository():  # Binder and Colab run what the workflow has pushed to this branch
         binder, colab = "https://mybinder.org", "https://colab.research.google.com"
         buttons = {"binderhub_url": binder, "colab_url": colab, "notebook_interface": "jupyterlab"}
@@ -157,7 +142,7 @@ def describe_page(
     app: Sphinx, page: str, _template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
     """Give a page a description, what a link to it shows elsewhere, unless it has them, and how to cite it."""
-    title = re.sub("<[^>]*>", "", context.get("title") or "") or escape(app.config.html_title)
+    title = escape(app.env.titles[page].astext() if page in app.env.titles else app.config.html_title)
     text = description(doctree) if doctree else ""
     tags = {
         'name="description"': text,
@@ -203,29 +188,94 @@ def description(doctree: nodes.document) -> str:
     return ""
 
 
-# --- finished pages ---
+# --- tables ---
+
+
+class Captioned(NamedTuple):
+    """A table with a caption."""
+
+    page: str
+    place: str  # its id
+    caption: str
+
+
+def count_tables(tables: list[Captioned], app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Find all tables with a caption in the book's order, and give those in Markdown their numbers; pages with any."""
+    for page in in_reading_order(env.toctree_includes, app.config.root_doc):
+        for node in with_caption(env.get_doctree(page)):
+            if isinstance(node, nodes.table):
+                tables.append(Captioned(page, node["ids"][0], node[0].astext()))
+                env.toc_fignumbers.setdefault(page, {}).setdefault("table", {})[node["ids"][0]] = (len(tables),)
+                continue
+            for caption in CAPTION.findall(node.astext()):
+                tables.append(Captioned(page, f"table-{len(tables) + 1}", unescape(re.sub("<[^>]*>", "", caption))))
+    return sorted({table.page for table in tables})
+
+
+def in_reading_order(includes: Mapping[str, Sequence[str]], page: str) -> Iterator[str]:
+    """A page and those below it in the menu, each before those after it."""
+    yield page
+    for below in includes.get(page, ()):
+        yield from in_reading_order(includes, below)
+
+
+def with_caption(doctree: nodes.document) -> list[nodes.Element]:
+    """A page's tables that have a caption: those in Markdown, and outputs of cells in HTML."""
+
+    def has_caption(node: nodes.Node) -> bool:
+        in_markdown = isinstance(node, nodes.table) and isinstance(node[0], nodes.title)
+        return in_markdown or (isinstance(node, nodes.raw) and "<caption" in node.astext())
+
+    return list(doctree.findall(has_caption))
+
+
+def number_tables(tables: list[Captioned], app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Write the numbers into a page's outputs, and the list of tables where a page asks for it."""
+    here = (i for i, table in enumerate(tables, start=1) if table.page == page)
+
+    def numbered(caption: re.Match[str]) -> str:
+        i = next(here)
+        return f'<caption id="table-{i}"><span class="caption-number">{NUMBER % i} </span>{caption[1]}</caption>'
+
+    for node in with_caption(doctree):
+        if isinstance(node, nodes.table):
+            next(here)
+        else:
+            node[:] = [nodes.Text(CAPTION.sub(numbered, node.astext()))]
+    for node in doctree.findall(lambda node: isinstance(node, nodes.raw) and node.astext().startswith(TABLES)):
+        entries = [
+            f'<li value="{i}"><a href="{app.builder.get_relative_uri(page, table.page)}#{table.place}">'
+            f"{escape(table.caption)}</a>, {escape(app.env.titles[table.page].astext())}</li>"
+            for i, table in enumerate(tables, start=1)
+            if not table.caption.startswith(ON_MOST_PAGES)
+        ]
+        node[:] = [nodes.Text(f"{TABLES}{''.join(entries)}</ol>")]
+
+
+def visit_reference(translator: HTML5Translator, node: nodes.citation) -> None:
+    """An entry of a list of references is an item of that list to a screen reader, too."""
+    HTML5Translator.visit_citation(translator, node)
+    translator.body[-1] = translator.body[-1].replace("doc-biblioentry", "listitem")
+
+
+# --- files ---
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
-    """Copy MathJax, remove what no page loads, edit pages, and empty the notebooks that readers download."""
+    """Copy MathJax, remove what no page loads, and empty the notebooks that readers download."""
     if error or app.builder.format != "html":
         return
-    out = Path(app.outdir)
+    out, runs_python = Path(app.outdir), False
     copy_mathjax(out / "_static" / "mathjax")
     for pattern in UNUSED:
         for path in out.joinpath("_static").glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    absent = f'{EDITOR[:-1]} pg-absent"'  # as an earlier build may have left a page
-    pages = {path: edited(path.read_text(encoding="utf-8")).replace(absent, EDITOR) for path in out.rglob("*.html")}
-    in_order = [out / f"{name}.html" for name in in_reading_order(app.env.toctree_includes, app.config.root_doc)]
-    number_tables(pages, [path for path in in_order if path in pages])
-    runs_python = any(EDITOR in page or "tag_in-page" in page for page in pages.values())
-    is_there = runs_python and copy_interpreter(out / "_static" / "micropython.js")
-    for path, page in pages.items():
-        page = page if is_there else page.replace(EDITOR, absent)
-        path.write_text(page, encoding="utf-8")
     for path in out.joinpath("_sources").rglob("*.ipynb"):
-        path.write_text(downloaded(path.read_text(encoding="utf-8"), repository()), encoding="utf-8")
+        notebook = path.read_text(encoding="utf-8")
+        runs_python |= "playground.editor(" in notebook or '"in-page"' in notebook
+        path.write_text(downloaded(notebook, repository()), encoding="utf-8")
+    if runs_python:
+        copy_interpreter(out / "_static" / "micropython.js")
 
 
 def copy_mathjax(target: Path) -> None:
@@ -239,16 +289,15 @@ def copy_mathjax(target: Path) -> None:
     shutil.copytree(source / MATHJAX_FONTS, target / MATHJAX_FONTS)
 
 
-def copy_interpreter(target: Path) -> bool:
-    """Write the editor's interpreter as a script, fetched once, to `target`; False, with a warning, where npm can't."""
+def copy_interpreter(target: Path) -> None:
+    """Write the editor's interpreter as a script, fetched once, to `target`; a warning where npm can't fetch it."""
     try:
-        kept = write_once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
+        script = write_once(home() / "models" / f"micropython-{INTERPRETER_SHA256[:16]}.js", fetch_interpreter)
     except (OSError, subprocess.SubprocessError) as error:
         why = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()[-1:] or [error]
         logger.warning("no editor in the pages: npm can't fetch %s (%s)", INTERPRETER, why[0])
-        return False
-    shutil.copy(kept, target)
-    return True
+    else:
+        shutil.copy(script, target)
 
 
 def fetch_interpreter(to: Path) -> None:
@@ -269,58 +318,6 @@ def fetch_interpreter(to: Path) -> None:
     plain = f"(async () => {{{plain.replace('import.meta.url', 'location.href')}\n}})();"
     parts = {"source": plain, "wasm": base64.b64encode(gzip.compress(wasm, mtime=0)).decode()}
     to.write_text(f"/* {INTERPRETER}\n{licence}*/\nwindow.MICROPYTHON = {json.dumps(parts)};\n", encoding="utf-8")
-
-
-def edited(html: str) -> str:
-    """A finished page after `EDITS`, with scopes of headings; a page that was edited before stays as it is."""
-    for pattern, instead in EDITS:
-        html = re.sub(pattern, instead, html)
-    return re.sub(r"<(thead|tbody)\b.*?</\1>", with_scopes, html, flags=re.S)
-
-
-def in_reading_order(includes: Mapping[str, Sequence[str]], page: str) -> Iterator[str]:
-    """A page and those below it in the menu, each before those after it."""
-    yield page
-    for below in includes.get(page, ()):
-        yield from in_reading_order(includes, below)
-
-
-def number_tables(pages: dict[Path, str], in_order: Iterable[Path]) -> None:
-    """Number all tables with a caption, as Sphinx does figures alone, and list them where a page asks for the list."""
-    found: list[tuple[Path, str]] = []
-
-    def numbered(caption: re.Match[str], path: Path) -> str:
-        found.append((path, without_markup(caption[1])))
-        return f'<caption id="table-{len(found)}">{NUMBER.format(len(found))}{caption[1]}</caption>'
-
-    for path in in_order:
-        pages[path] = re.sub(CAPTION, partial(numbered, path=path), pages[path], flags=re.S)
-    listed = [(i, *one) for i, one in enumerate(found, start=1) if not unescape(one[1]).startswith(ON_MOST_PAGES)]
-    titles = {at: without_markup("".join(re.findall("<h1>(.*?)</h1>", pages[at], re.S)[:1])) for _, at, _ in listed}
-    for path, page in pages.items():
-        if TABLES in page:
-            rows = ""
-            for number, at, caption in listed:
-                link = f"{os.path.relpath(at, path.parent)}#table-{number}"
-                rows += f'<li value="{number}"><a href="{link}">{caption}</a>, {titles[at]}</li>'
-            begins, rest = page.split(TABLES, 1)
-            pages[path] = begins + TABLES + rows + rest[rest.index("</ol>") :]
-
-
-def without_markup(html: str) -> str:
-    """The text of a heading or a caption, without the link to itself."""
-    return re.sub("<[^>]*>", "", re.sub(r'<a class="headerlink".*?</a>', "", html, flags=re.S))
-
-
-def with_scopes(part: re.Match[str]) -> str:
-    """A table's head or body whose headings say what they head: a column or a row, or a group of them."""
-    of, spans = ("col", "colspan") if part[1] == "thead" else ("row", "rowspan")
-
-    def scoped(heading: re.Match[str]) -> str:
-        group = "group" if re.search(rf'{spans}="(?!1")', heading[0]) else ""
-        return heading[0] if "scope=" in heading[0] else f'<th scope="{of}{group}"{heading[0][3:]}'
-
-    return re.sub(r"<th\b[^>]*>", scoped, part[0])
 
 
 def downloaded(notebook: str, address: str = "") -> str:
