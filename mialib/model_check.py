@@ -123,11 +123,11 @@ def _logits_and_hidden_states(model: PreTrainedModel, inputs: torch.Tensor) -> t
 def _head_of(loaded: LoadedModel, logits: torch.Tensor, hidden: torch.Tensor | None) -> torch.nn.Linear | None:
     """The output head, if it makes the logits of the hidden states."""
     model, head = loaded.model, loaded.model.get_output_embeddings()
-    with torch.inference_mode(), fast_products(model):
-        from_head = None if hidden is None else head(hidden).float()  # Llama 4's base has no hidden states
-    largest = logits.abs().max().clamp(min=1)
-    is_same = from_head is not None and from_head.shape == logits.shape
-    is_same = is_same and bool((from_head - logits).abs().max() <= HEAD_TOLERANCE * largest)
+    is_same, largest = False, logits.abs().max().clamp(min=1)
+    if hidden is not None:  # as Llama 4's base does not say
+        with torch.inference_mode(), fast_products(model):
+            from_head = head(hidden).float()
+        is_same = from_head.shape == logits.shape and bool((from_head - logits).abs().max() <= HEAD_TOLERANCE * largest)
     if is_same and isinstance(head, torch.nn.Linear) and head.weight.device == loaded.device:
         return head
     if not (is_same and hasattr(model, "hf_device_map")):  # a spread model's head is moved to where it is needed
