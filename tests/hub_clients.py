@@ -6,9 +6,9 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import yaml
+from clones import python_path
 
 from mialib.catalog import hub as mialib_hub
 from mialib.catalog.models import unload
@@ -71,7 +71,7 @@ def run_mialib(endpoint, home, *commands, **environ):
     home.mkdir(exist_ok=True, parents=True)
     environ = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": python_path(),
         "HOME": str(home),
         "HF_HOME": str(home / "hf"),
         "MIALIB_HOME": str(home / "mialib"),

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 import nbformat
 import pandas as pd
 import pytest
+from clones import python_path
 from IPython.display import Markdown
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
@@ -373,7 +374,7 @@ def book_of(folder, cells):
     for name in ("_static", "references.bib"):
         (folder / name).symlink_to(ROOT / "book" / name)
     command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "book")])}
+    environment = os.environ | {"PYTHONPATH": python_path()}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "_build" / "html" / "index.html", done.stderr

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from clones import python_path
 
 from mialib.store import ROOT
 from replication.pipeline.code import FOLDERS
@@ -20,7 +21,7 @@ def check_contracts(root):
     done = subprocess.run(
         [sys.executable, "-c", CHECK],
         cwd=root,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(str(root / folder) for folder in ("", "audit", "book"))},
+        env=os.environ | {"PYTHONPATH": python_path(root)},
         capture_output=True,
         text=True,
     )

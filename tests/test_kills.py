@@ -8,8 +8,7 @@ import sys
 import time
 
 import pytest
-
-from mialib.store import ROOT
+from clones import python_path
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +27,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 
 
 def start(home, model, texts):
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "book")]), "MIALIB_HOME": str(home)}
+    environ = {**os.environ, "PYTHONPATH": python_path(), "MIALIB_HOME": str(home)}
     command = [sys.executable, "-c", RUN, "score", model, texts]
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

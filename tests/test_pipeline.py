@@ -18,6 +18,7 @@ import nbformat
 import pytest
 import yaml
 from bs4 import BeautifulSoup
+from clones import python_path
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from mialib.store import ROOT
@@ -91,7 +92,7 @@ class Clone:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_")}
         code = "from mialib.commands import main; main()"
         command = [sys.executable, "-c", code, "build", "--profile", "tiny", "--cores", "2", *options]
-        environ["PYTHONPATH"] = os.pathsep.join(str(self.folder / name) for name in ("", "audit", "book"))
+        environ["PYTHONPATH"] = python_path(self.folder)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, cwd=self.folder, env=environ, **pipes, **given)
 

@@ -13,6 +13,7 @@ from types import ModuleType
 import nbformat
 import pytest
 import yaml
+from clones import python_path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -281,7 +282,7 @@ def test_the_workflows_check_fails_where_a_page_is_missing_or_empty(tmp_path):
     files |= {lab.landing.file, "index"}
 
     def check():
-        environment = os.environ | {"HTML": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {"HTML": str(tmp_path), "PYTHONPATH": python_path()}
         return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
     for file in files:

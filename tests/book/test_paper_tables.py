@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from clones import python_path
 from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
 from page_code import functions_of
 
@@ -342,7 +343,7 @@ PROFILE = {
 def build(clone, *options, only="", **environ):
     given = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_HOME")}
     given |= {"PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"}
-    environ = given | {"PYTHONPATH": f"{clone}{os.pathsep}{clone / 'book'}", "OMP_NUM_THREADS": "1"} | environ
+    environ = given | {"PYTHONPATH": python_path(clone), "OMP_NUM_THREADS": "1"} | environ
     command = ["snakemake", "--cores", "2", "--resources", "gpu=1", "--max-checksum-file-size", "0", *options]
     command += ["--config", "profile=tiny", f"only={only}"]
     return subprocess.run(command, cwd=clone, env=environ, capture_output=True, text=True, timeout=600)
@@ -537,7 +538,7 @@ def test_make_slurm_goes_on_after_jobs_that_failed_or_were_cancelled_and_gives_t
     book = [{"caption": "Tables", "pages": [page_of_tables("surp", {"auc": "table-3"}, columns)]}]
     clone = make_clone(tmp_path / "clone", PROFILE | {"book": [*book, PROFILE["book"][-1]]})
     environ = {name: value for name, value in os.environ.items() if name != "MIALIB_HOME"}
-    environ |= {"PYTHONPATH": f"{clone}{os.pathsep}{clone / 'book'}"}
+    environ |= {"PYTHONPATH": python_path(clone)}
     bin_folder, config = os.path.dirname(sys.executable), clone / "data" / "slurm" / "config.yaml"
     environ["PATH"] = f"{bin_folder}{os.pathsep}{environ['PATH']}"
     log = (tmp_path / "said").open("w+")

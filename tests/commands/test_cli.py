@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import transformers
 import typer
+from clones import python_path
 from typer.testing import CliRunner
 
 import mialib
@@ -423,7 +424,7 @@ def test_fresh_scores_again_what_is_cached(texts_file, model_folder, monkeypatch
 
 def run_main(*arguments, **environ):
     code = "from mialib.commands import main; main()"
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "book")]), **environ}
+    environ = {**os.environ, "PYTHONPATH": python_path(), **environ}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
     return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environ, **pipes)
 
