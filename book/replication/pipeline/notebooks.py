@@ -118,8 +118,8 @@ def run_notebook(
         why = (error.evalue.splitlines() or [error.ename])[0]
     except DeadKernelError:
         raise ValueError(
-            f"{source.name} failed in cell {running_cell(failed)}: its kernel was killed, as a system does that runs out "
-            f"of memory; the notebook up to there is in {failed}"
+            f"{source.name} failed in cell {running_cell(failed)}: its kernel was killed, perhaps because memory "
+            f"ran out; the notebook up to there is in {failed}"
         ) from None
     if why and results:
         write_json(results, {"results": [], "unavailable": why})
