@@ -193,6 +193,13 @@ def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
     assert "so far" in (tmp_path / "logs" / "f.ipynb").read_text()
 
 
+def test_a_page_whose_kernel_is_killed_is_an_error_that_names_its_cell(tmp_path):
+    write_notebook(tmp_path, "import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(ValueError, match=r"page\.ipynb failed in cell 2"):
+        run_notebook("page", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)
+    assert not (tmp_path / "o.ipynb").exists()
+
+
 def test_a_folded_cell_is_called_by_its_first_comment(tmp_path):
     folded = {"tags": ["hide-input"]}
     cells = [

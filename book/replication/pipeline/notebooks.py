@@ -91,6 +91,7 @@ def run_notebook(
     """
     import nbformat
     import papermill
+    from nbclient.exceptions import DeadKernelError
 
     clone()
     if name not in profile.notebooks:
@@ -115,10 +116,21 @@ def run_notebook(
                 f"the notebook up to there is in {failed}"
             ) from None
         why = (error.evalue.splitlines() or [error.ename])[0]
+    except DeadKernelError:
+        raise ValueError(
+            f"{source.name} failed in cell {running_cell(failed)}: its kernel was killed, perhaps because memory "
+            f"ran out; the notebook up to there is in {failed}"
+        ) from None
     if why and results:
         write_json(results, {"results": [], "unavailable": why})
     nbformat.write(finished(nbformat.read(failed, as_version=4), why), failed)
     shutil.move(failed, output)
+
+
+def running_cell(notebook: Path) -> int:
+    """The number of the code cell at which papermill's copy of a notebook ends."""
+    cells = [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    return sum(cell["metadata"]["papermill"]["status"] == "completed" for cell in cells) + 1
 
 
 def why_not_run(results: Path) -> str:
@@ -170,8 +182,9 @@ def with_values(code: str, values: dict[str, Any]) -> str:
 def footer(about: dict[str, Any], name: str) -> list[NotebookNode]:
     """The last cells of a page, by what its notebook's metadata say under "footer".
 
-    "verdicts" holds a sentence on the tests of this page, or ""; "what_ran" the expression that `results.save` is given
-    as `ran`; "another_model" papermill's `options` and, if needed, a `title` and a `note` after the command.
+    "verdicts" holds a sentence on the tests of this page, or "", and "folds_verdicts" says that their table is long;
+    "what_ran" the expression that `results.save` is given as `ran`; "another_model" papermill's `options` and, if
+    needed, a `title` and a `note` after the command.
     """
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
@@ -180,7 +193,8 @@ def footer(about: dict[str, Any], name: str) -> list[NotebookNode]:
         says = f"{about['verdicts']} {OVER_SEEDS}".strip()
         cells.append(new_markdown_cell(f"## The verdicts over all training seeds\n\n{says}"))
         code = "# The verdicts\nclaims.verdicts(models, about)"
-        cells.append(new_code_cell(code, metadata={"tags": ["hide-input"]}))
+        tag = "hide-cell" if about.get("folds_verdicts") else "hide-input"
+        cells.append(new_code_cell(code, metadata={"tags": [tag]}))
     if "what_ran" in about:
         cells.append(new_markdown_cell("## What ran"))
         code = f"# What ran\nfrom replication import tables\n\ntables.what_ran({about['what_ran']})"
