@@ -1,4 +1,4 @@
-"""The benchmark of speed: its arithmetic by hand, its rows against each other, and the command on a tiny geometry."""
+"""The benchmark of speed: its arithmetic by hand, its ways against each other, and the command on a tiny geometry."""
 
 import json
 
@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 from replication.commands import app
 from replication.results import load_results
 from replication.studies import bench
-from replication.studies.bench import Geometry, forward_flops, logits_bytes, roofline
 
-TINY = Geometry("gpt_neox", layers=2, hidden_size=8, heads=2, intermediate_size=32, vocab_size=5000)
+TINY = ("gpt_neox", 2, 8, 2, 32, 5000)  # family, layers, hidden size, heads, intermediate size, vocabulary
 # Of the papers' models, counted once on their own configurations.
 PARAMETERS = {
     "pythia-70m": 70_426_624,
@@ -32,17 +31,16 @@ PARAMETERS = {
 @pytest.fixture
 def tiny_geometries(monkeypatch):
     monkeypatch.setitem(bench.GEOMETRIES, "tiny", TINY)
-    monkeypatch.setitem(bench.GEOMETRIES, "tiny-llama", Geometry("llama", 1, 8, 2, 24, 5000))
+    monkeypatch.setitem(bench.GEOMETRIES, "tiny-llama", ("llama", 1, 8, 2, 24, 5000))
 
 
-def test_flops_and_roofline_are_those_counted_by_hand():
+def test_flops_and_roofline_are_those_counted_by_hand(tiny_geometries):
+    page = page_of("speed", geometry="tiny", n_texts="2", n_rounds="1")
     # A layer: 4 matrices of 8 x 8 and two of 8 x 32, 768 weights; two layers and a head of 8 x 5000: 41,536.
-    assert TINY.multiplied_parameters == 41_536
+    assert bench.multiplied_parameters("tiny") == 41_536
     # Texts of 3 and 1 tokens: 4 tokens; pairs of a token and one that it sees 1 + 2 + 3 and 1, with 4 x 2 x 8 each.
-    assert forward_flops(TINY, [3, 1]) == 2 * 41_536 * 4 + 64 * 7
-    assert logits_bytes(TINY, 4) == 80_000
-    least = roofline(TINY, [3, 1], flops_per_second=1e6, bytes_per_second=1e5, weight_bytes=2)
-    assert least == pytest.approx(
+    assert page["forward_flops"]("tiny", [3, 1]) == 2 * 41_536 * 4 + 64 * 7
+    assert page["least_seconds"]("tiny", [3, 1], 1e6, 1e5, 2) == pytest.approx(
         {"products": 0.332736, "logits": 1.6, "weights, one batch": 0.83072, "weights, one text at a time": 1.66144}
     )
 
@@ -50,7 +48,7 @@ def test_flops_and_roofline_are_those_counted_by_hand():
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_geometry_is_its_model(name):
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(bench.GEOMETRIES[name].config)
+        model = AutoModelForCausalLM.from_config(bench.config_of(name))
     assert model.num_parameters() == PARAMETERS[name]
 
 
@@ -60,9 +58,8 @@ def test_the_command_prints_a_table_and_writes_all_that_was_measured(tiny_geomet
     found = CliRunner().invoke(app, [*command, "--threads", "1", "--json", str(path)])
     assert found.exit_code == 0, found.output
     tiny, llama = json.loads(path.read_text())
-    assert [row["name"] for row in tiny["rows"]][:2] == [bench.FLOOR, bench.OURS]
-    assert [row["passes"] for row in tiny["rows"]] == [1, 1, 1, 1, 7]
-    assert all(len(row["seconds"]) == 2 for row in tiny["rows"])
+    assert list(tiny["seconds"]) == [bench.FLOOR, bench.OURS, bench.LOOP]
+    assert all(len(seconds) == 2 for seconds in tiny["seconds"].values())
     assert tiny["apart"]["log_prob"] < 1e-4 and llama["apart"]["entropy"] < 1e-4
     assert tiny["provenance"]["threads"] == 1 and tiny["provenance"]["dtype"] == "float32"
     assert llama["geometry"] == "tiny-llama"
