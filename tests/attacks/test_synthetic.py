@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import SENTENCES
-from tenacity import wait_none
 
 from replication.builders import synthetic
 from replication.builders.synthetic import NewTexts, build_prompt, parse_numbered, sample_synthetic, write_synthetic
@@ -70,7 +69,7 @@ class ChatServer:
 
 @pytest.fixture
 def chat(monkeypatch):
-    monkeypatch.setattr(retries, "WAIT", wait_none())
+    monkeypatch.setattr(retries, "FIRST_WAIT", 0)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server = ChatServer()
@@ -156,7 +155,7 @@ def test_an_interrupted_run_goes_on_where_it_ended(chat, tmp_path):
     chat.requests.clear()
     chat.n_answers, chat.plan = 0, dict.fromkeys(range(2, 2 + retries.MAX_ATTEMPTS), DROP)
     path = tmp_path / "new.jsonl"
-    with pytest.raises(ConnectionError, match=f"RemoteProtocolError .*{retries.MAX_ATTEMPTS} attempts"):
+    with pytest.raises(ConnectionError, match="RemoteProtocolError"):
         write(chat, path, n=40)
     assert len(path.read_text().splitlines()) == 2
     with path.open("a") as file:

@@ -9,10 +9,10 @@ import numpy as np
 import oracles
 import pyarrow.parquet as pq
 import pytest
-
-from mialib.catalog.sources import source_of
 from replication.claim_tests import judged_texts, load_claims
 from replication.judging import RECORDED_FILE, judge_all, judge_one
+
+from mialib.catalog.sources import source_of
 from replication.recorded import LADDER_FOLDER, UNTOUCHED
 
 NOT_SUPPORTED = {

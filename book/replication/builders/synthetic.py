@@ -138,16 +138,15 @@ def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
 
     from replication.remote.retries import retrying
 
-    body, asked = {"model": model, "messages": [{"role": "user", "content": prompt}]}, retrying()
+    body = {"model": model, "messages": [{"role": "user", "content": prompt}]}
     try:
-        response = asked(lambda: client.post(url, json=body).raise_for_status())
+        response = retrying(lambda: client.post(url, json=body).raise_for_status())
     except httpx.HTTPStatusError as error:
         key = client.headers.get("Authorization", "").removeprefix("Bearer ")
         said = error.response.text.replace(key, "(the key)") if key else error.response.text
         raise ConnectionError(f"{url} answered {error.response.status_code}: {excerpt(said, 200)}") from None
     except httpx.HTTPError as error:
-        attempts = asked.statistics["attempt_number"]
-        raise ConnectionError(f"{url}: {type(error).__name__} ({error}) after {attempts} attempts") from None
+        raise ConnectionError(f"{url}: {type(error).__name__} ({error})") from None
     try:
         content = response.json()["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError):
