@@ -195,7 +195,7 @@ def test_a_server_that_is_not_there_or_answers_something_else_is_named(chat, tmp
         write(chat, path)
     assert len(chat.requests) == 7, "a model that repeats itself is not asked for ever"
     chat.server.server_close()
-    with pytest.raises(ConnectionError, match=rf"{chat.url}/chat/completions: ConnectError .*6 "):
+    with pytest.raises(ConnectionError, match=rf"{chat.url}/chat/completions: ConnectError"):
         write_synthetic(SOURCES, 1, tmp_path / "other.jsonl", base_url=chat.url + "/", model="m")
 
 
@@ -205,7 +205,7 @@ def test_a_file_made_otherwise_or_from_too_few_sources_is_refused(chat, tmp_path
     with pytest.raises(ValueError, match="line 1: "):
         write(chat, path, n=10, seed=1)
     path.write_text("[]\n")
-    with pytest.raises(ValueError, match="1 lines"):
+    with pytest.raises(ValueError, match="line 1: "):
         write(chat, path, n=10)
     with pytest.raises(ValueError, match=r"4 sources.*5 "):
         write_synthetic(SOURCES[:4], 1, tmp_path / "other.jsonl", base_url="http://127.0.0.1:1", model="m")

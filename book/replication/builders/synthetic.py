@@ -82,7 +82,7 @@ def write_synthetic(
         raise ValueError(f"{len(sources)} sources; a prompt shows {N_EXAMPLES} of them")
     path, made_by = Path(path), hash_of([list(sources), model, seed, TEMPLATE, TEXTS_PER_REPLY])
     for number, row in enumerate(rows := read_lines(path), start=1):
-        if not isinstance(row, dict) or row.get("made_by") != made_by:
+        if row.get("made_by") != made_by:
             raise ValueError(
                 f"{path}, line {number}: from other sources, another model or another seed; give another file"
             )

@@ -109,9 +109,8 @@ def claims_table(judgements: Sequence[Judgement], former_on: Collection[str] | N
     """
     rows = []
     for group in _grouped(judgements, lambda j: j.claim.id).values():
-        rows += [_row(j, is_first=j is group[0]) for j in group] + [
-            one["row"] for one in _former_tests(group[0].claim, former_on)
-        ]
+        rows += [_row(j, is_first=j is group[0]) for j in group]
+        rows += [one["row"] for one in _former_tests(group[0].claim, former_on)]
     caption = "Each claim's tests: verdict, difference with its interval, printed leads, and the paper's words."
     return cards(pd.DataFrame(rows), caption)
 

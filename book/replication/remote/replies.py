@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     data = path.read_bytes()
     whole, rows = data[: data.rfind(b"\n") + 1], []
     for number, line in enumerate(whole.splitlines(), start=1):
-        try:
-            rows.append(dict(json.loads(line)))
-        except (ValueError, TypeError):
-            raise ValueError(f"{path}, line {number}: no reply; give another file, or remove it") from None
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+        if len(rows) < number or not isinstance(rows[-1], dict):
+            raise ValueError(f"{path}, line {number}: no reply; give another file, or remove it")
     if len(whole) < len(data):
         logger.warning("%s: its last line was cut short, so left out", path)
         with path.open("r+b") as file:
