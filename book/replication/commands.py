@@ -206,15 +206,16 @@ def record_command(
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 0, 1, 2")] = None,
 ) -> None:
     """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
-    from replication import judging, recorded
-    from replication.claim_tests import load_claims
+    from replication import recorded
+    from replication.claims import scores
+    from replication.claims.spec import load_claims
     from replication.pipeline.notebooks import clone
     from replication.studies import ranking
 
     clone()
     of_seeds = seeds or [0, 1, 2]
     recorded.write_recorded(ranking.RECORDED_FILE, ranking.rank_rows(of_seeds))
-    recorded.write_recorded(judging.RECORDED_FILE, judging.seed_rows(load_claims(), of_seeds))
+    recorded.write_recorded(scores.RECORDED_FILE, scores.seed_rows(load_claims(), of_seeds))
 
 
 @app.command("record-lab")

@@ -20,7 +20,7 @@ from seaborn.utils import relative_luminance
 
 from mialib.metrics import Interval
 from replication import pages
-from replication.printed_leads import METHODS
+from replication.published import METHODS
 from replication.results import BLIND_PREFIX, CONFOUNDED, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN, VERDICTS, Result
 from replication.tables import html
 

@@ -211,8 +211,10 @@ def unbroken(cell: object) -> str:
     return whole.replace("\N{NO-BREAK SPACE}[", " [")
 
 
-def verdict(difference: Interval, margin: float | None = None, matters: float = 0) -> str:
+def direction(difference: Interval, margin: float | None = None, matters: float = 0) -> str:
     """What an interval says of the claim that a difference is positive or, with a margin, that it is within ±margin.
+
+    `replication.claims.verdict` is the rule of a verdict.
 
     "supported" where the whole interval lies where the claim says, "not supported" where all of it lies elsewhere, else
     "inconclusive". A claimed difference whose whole interval lies within ±`matters` is "no difference that matters".
@@ -228,8 +230,8 @@ def verdict(difference: Interval, margin: float | None = None, matters: float = 
 
 
 def one_seed_says(difference: Interval, margin: float | None = None) -> str:
-    """`verdict` in the words for a single training seed, which is no verdict; see `ONE_SEED_WORDS`."""
-    return ONE_SEED_WORDS[verdict(difference, margin, SMALLEST)]
+    """`direction` in the words for a single training seed, which is no verdict."""
+    return ONE_SEED_WORDS[direction(difference, margin, SMALLEST)]
 
 
 def literal(text: str) -> str:

@@ -21,10 +21,9 @@ from mialib.catalog.registry import KnownBenchmark, KnownModel
 from mialib.shared.files import READERS, load_texts, read_benchmark
 from mialib.shared.schema import read_yaml
 from mialib.store import DATA
-from replication.claim_tests import Claims
+from replication.claims.spec import Claims
 from replication.lab.recipes import Corpus, Masked, Recipes, Training
 from replication.profile import Profile
-from replication.remote.replies import append_line, line_of, read_lines
 
 LONGEST_MESSAGE = 1000  # characters, besides the file's path
 SIGNS = [
@@ -336,21 +335,6 @@ def test_a_byte_that_is_no_utf_8_is_named_by_its_line(tmp_path, written, junk, n
 def test_a_file_that_is_not_there_or_of_another_kind_is_named(tmp_path, name):
     _, said = loaded_or_said(load_texts, tmp_path / name)
     assert "does not exist" in said or "cannot read" in said
-
-
-@given(st.lists(json_values, max_size=4), st.lists(st.binary(max_size=30) | st.just(b"5") | st.just(b"[" * 100_000)))
-@example([1], [b"5"])
-@example([1], [b"null"])
-@example([1], [b"[" * 100_000])
-def test_kept_replies_come_back_and_damaged_ones_are_left_out(tmp_path, rows, junk):
-    path = tmp_path / "replies.jsonl"
-    lines = [line_of(row).encode() for row in rows] + [line.replace(b"\n", b"") + b"\n" for line in junk]
-    path.write_bytes(b"".join(lines))
-    found, said = loaded_or_said(read_lines, path)
-    assert said if junk and not rows else list(map(line_of, found)) == list(map(line_of, rows))
-    if rows:
-        append_line(path, "last")
-        assert read_lines(path)[-1] == "last"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import httpx
 from mialib.shared.kept import JSON, keep
 from mialib.store import mialib_version
 from mialib.text import excerpt
-from replication.remote.retries import EndlessError, counter, retry_after, retrying, whole
+from replication.remote.retries import retry_after, retrying
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -115,28 +115,25 @@ class Fetcher:
         url: str,
         check: Callable[[httpx.Response], Any] = lambda reply: None,
         headers: Mapping[str, str] | None = None,
-        scale: float = 1,
     ) -> httpx.Response:
-        """A reply of status 200, 404 or 410, not kept; `check` is like `get`'s `parse`, `scale` that of `counter`."""
+        """A reply of status 200, 404 or 410, not kept; `check` is like `get`'s `parse`."""
         gap_seconds = SERVICES[service].gap_seconds if self._gap_seconds is None else self._gap_seconds
         host, shown = httpx.URL(url).host, without_password(url)
 
         def once() -> httpx.Response:
             time.sleep(max(0.0, self._free_at.get(host, 0.0) - time.monotonic()))
             try:
-                with self._client.stream("GET", url, headers=headers) as stream:
-                    body = b"".join(map(counter(shown, scale), stream.iter_bytes()))
+                reply = self._client.get(url, headers=headers)
             finally:
                 self._free_at[host] = time.monotonic() + gap_seconds
-            reply = whole(stream, body)
             if reply.status_code not in (404, 410):
                 check(reply.raise_for_status())
             return reply
 
         try:
-            reply = retrying()(once)
-        except (httpx.HTTPError, EndlessError) as error:
-            said = str(error) if isinstance(error, EndlessError) else f"{shown}: {type(error).__name__} ({error})"
+            reply = retrying(once)
+        except httpx.HTTPError as error:
+            said = f"{shown}: {type(error).__name__} ({error})"
             if isinstance(error, httpx.HTTPStatusError):
                 asks = f" and asks to wait {seconds:.0f} s" if (seconds := retry_after(error)) else ""
                 said = f"{shown} answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"

@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 INDEX_JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691; upload times and sizes: PEP 700
 ANOTHER_INDEX = "name another index in MIALIB_PYPI_URL"
-ARCHIVE_SCALE = 8  # an archive may have and take so many times what another reply may
 PURE_WHEEL, WHEEL, SDIST = range(3)  # in the order in which they are preferred
 MOST_BYTES = 200 * 10**6  # of Python files in an archive, unpacked
 DAMAGES = (zipfile.BadZipFile, tarfile.TarError, zlib.error)
@@ -120,7 +119,7 @@ def read_release(fetcher: Fetcher, release: Release) -> Contents:
     """The docstrings of a release, kept; ValueError where the file is not the one that the index lists."""
 
     def make() -> Contents:
-        reply = fetcher.ask("pypi", release.url, headers={"Accept-Encoding": "identity"}, scale=ARCHIVE_SCALE)
+        reply = fetcher.ask("pypi", release.url, headers={"Accept-Encoding": "identity"})
         said = f"{release.package}: {without_password(release.url)}"
         if reply.status_code != 200:
             raise ValueError(f"{said} does not exist (answer {reply.status_code}), though listed; {ANOTHER_INDEX}")

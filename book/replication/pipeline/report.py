@@ -19,8 +19,8 @@ from typing import Any
 
 from mialib.store import ROOT, atomic_path
 from replication import real_model
-from replication.claim_tests import Claim, load_claims
-from replication.claims import VERDICT
+from replication.claims.spec import Claim, load_claims
+from replication.claims.tables import VERDICT
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.pipeline.slides import slides_of
 from replication.profile import Profile

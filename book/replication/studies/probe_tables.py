@@ -25,8 +25,7 @@ from mialib.passes.inputs import Inputs, score_all
 from mialib.store import hash_texts, mialib_version
 from replication import results
 from replication.builders.unseen import unseen_texts
-from replication.printed_leads import METHODS
-from replication.published import printed
+from replication.published import METHODS, printed
 from replication.results import Result, label_of
 
 PAPER = "probe"

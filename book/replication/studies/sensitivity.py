@@ -101,7 +101,7 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
         differences.append(rule(*roc_points(*left)) - at_most(*roc_points(*whole)))
     estimate, *resampled = differences
     n_texts = len(of_ours[0]), len(of_ours[1])
-    return metrics.compared(float(estimate), float(np.var(resampled, ddof=1)), [], n_texts, level=0.95).difference
+    return metrics.compared(float(estimate), float(np.var(resampled, ddof=1)), n_texts).difference
 
 
 # --- what a reading is a function of ---

@@ -19,14 +19,14 @@ from mialib.detectors import DETECTORS, describe_options
 from mialib.metrics import FloatArray, aucs
 from mialib.model_selection import HELD_OUT, Candidates, Indices, stratified_split
 from mialib.passes.inputs import Inputs, score_all, score_grid, unavailable_reason
-from replication import printed_leads
+from replication import published
 from replication.published import printed, printed_column
 from replication.results import Result, measure
 from replication.tables import text_table
 
 PAPER = "surp"
 # The rows of the paper's tables, by detector.
-METHODS = printed_leads.METHODS["surp"]
+METHODS = published.METHODS["surp"]
 GAP_SPLITS = 10
 
 
