@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -17,7 +17,6 @@ from mialib.text import excerpt
 from replication.remote.retries import retry_after, retrying
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60
 LOGGED_EVERY = 50  # pages
@@ -89,8 +88,8 @@ class Fetcher:
         self.days: set[str] = set()  # on which the replies used were fetched, ISO
 
     def get(
-        self, service: str, path: str = "", params: Mapping[str, Any] | None = None, parse: Callable[[str], T] = str
-    ) -> T:
+        self, service: str, path: str = "", params: Mapping[str, Any] | None = None, parse: Callable[[str], Any] = str
+    ) -> Any:
         """What `parse` makes of a page; one that it raises ValueError for is asked for again, and never kept.
 
         FileNotFoundError for a page that does not exist (which is kept, too), ConnectionError where a service refuses

@@ -131,9 +131,10 @@ def read_release(fetcher: Fetcher, release: Release) -> Contents:
         except (*DAMAGES, OSError, EOFError, NotImplementedError, RuntimeError) as error:  # the last: encrypted
             raise ValueError(f"{said} can't be unpacked ({error}); leave {release.package} out") from None
 
-    made_by = {"sha256": release.sha256, "python": list(sys.version_info[:2])} | versions_of("gathering")
+    made_by: dict[str, Any] = {"sha256": release.sha256, "python": list(sys.version_info[:2])}
+    made_by |= versions_of("gathering")
     docstrings, unread, licence = keep("releases", make, JSON, **made_by)
-    return Contents([tuple(docstring) for docstring in docstrings], unread, licence)
+    return Contents([(text, name, path) for text, name, path in docstrings], unread, licence)
 
 
 def _contents(release: Release, archive: bytes) -> Contents:
@@ -165,7 +166,7 @@ def _files(release: Release, archive: bytes) -> Iterator[tuple[str, bytes]]:
         with tarfile.open(fileobj=io.BytesIO(archive)) as content:
             members = [file for file in content if file.isfile() and file.name.endswith(wanted)]
             _check_size(sum(file.size for file in members))
-            read = [(file.name, content.extractfile(file).read()) for file in members]
+            read = [(file.name, opened.read()) for file in members if (opened := content.extractfile(file))]
     for name, data in sorted(read):
         yield name.partition("/")[2] if release.kind == SDIST else name, data
 

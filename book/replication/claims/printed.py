@@ -159,7 +159,8 @@ def spread_between(estimates: ArrayLike, errors: ArrayLike, level: float = 0.95)
     degrees, most = len(values) - 1, 100 * (np.ptp(values) + np.sqrt(variances.max()))
     wanted = (degrees, *chi2.ppf([(1 + level) / 2, (1 - level) / 2], degrees))
     found = [0.0 if excess(0, of) <= 0 else float(brentq(excess, 0, most, args=(of,))) for of in wanted]
-    return Interval(*found, level)
+    estimate, low, high = found
+    return Interval(estimate, low, high, level)
 
 
 def _errors(

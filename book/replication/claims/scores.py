@@ -164,7 +164,7 @@ def _candidates(target: Target, side: Side, seed: int) -> Candidates:
     """
     if side.training == AS_RECORDED:
         return Candidates(({},), recorded_probe(target.model)[0][None])
-    if side.detector == PROBE:
+    if side.detector == PROBE and side.training:
         benchmark = load_benchmark(target.benchmark, target.n_words)
         unseen = load_unseen(side.training, benchmark, side.n_training, seed)
         collected = collect(target.model, benchmark.texts, unseen, seed=seed)
@@ -180,7 +180,7 @@ def _grid_candidates(inputs: Inputs, side: Side) -> Candidates:
     """Every point of a detector's grid. A document has its snippets' mean score, or that of the last of its tail."""
     options = side.resolved_options().items()
     grid = {name: value if isinstance(value, list) else [value] for name, value in options}
-    candidates, document = score_grid(inputs, side.detector, grid), inputs.benchmark.document
+    candidates, document = score_grid(inputs, side.detector, grid), inputs.labelled.document
     if inputs.target.part is None or document is None:
         return candidates
     if inputs.target.part == "all":

@@ -222,7 +222,8 @@ class Claims(Strict):
         names = {side.model.get(setting, place.model) for side in claim.scored}
         names |= {place.reference for side in claim.scored if side.detector == "ref" and place.reference}
         helpers = {(side.training or "").removeprefix(SAMPLED) for side in claim.scored if side.is_sampled}
-        return sorted({of_seed(name, seed) for name in names} | helpers | {place.masked} - {None})
+        helpers |= {place.masked} if place.masked else set()
+        return sorted({of_seed(name, seed) for name in names} | helpers)
 
 
 def load_claims(path: str | Path = CLAIMS_FILE) -> Claims:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from replication.lab.source import Lab
 from replication.recorded import is_recorded, recorded_provenance
 from replication.results import CONFOUNDED, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
 
-COMPARE = {
+COMPARE: dict[str, Callable[..., Comparison]] = {
     "auc": compare_auc_over_seeds,
     "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds,
     "tpr_at_1_fpr": partial(compare_tpr_at_fpr_over_seeds, fpr=0.01),
@@ -59,7 +60,7 @@ def verdict(claim: Claim, measured: Measured, leads: Sequence[Sequence[Lead]]) -
     if claim.confounded:
         return CONFOUNDED, claim.confounded
     together = worst_of(claim, verdicts_of_each(claim, measured, leads))
-    if is_equality(claim):
+    if claim.margin and is_equality(claim):
         if all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in measured.aucs):
             return UNINFORMATIVE, "all at chance"
         control = measured.control and direction(measured.control.difference, claim.margin)
@@ -170,8 +171,9 @@ def judgement(claim: Claim, setting: str, place: Target, measured: Measured, lef
     """Apply the rule to what was measured."""
     leads = leads_of(claim)
     said, because = verdict(claim, measured, leads)
-    about = {"claim": claim, "setting": setting, "place": place, "leads": leads, "left_out": tuple(left_out)}
-    return Judgement(**vars(measured), **about, verdict=said, because=because)
+    numbers: dict[str, Any] = vars(measured)
+    about: dict[str, Any] = {"verdict": said, "because": because, "left_out": tuple(left_out)}
+    return Judgement(**numbers, **about, claim=claim, setting=setting, place=place, leads=leads)
 
 
 def judge_all(claims: Claims) -> list[Judgement]:

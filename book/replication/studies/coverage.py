@@ -158,7 +158,7 @@ def _three_seeds(rng: np.random.Generator, compare: Compare, moved: float, n: in
 
 def seed_differences() -> Iterator[Case]:
     """`compare_auc_over_seeds` and `compare_tpr_at_fpr_over_seeds`, three seeds."""
-    compared = {"AUC": compare_auc_over_seeds, "TPR at 5% FPR": compare_tpr_at_fpr_over_seeds}
+    compared: dict[str, Compare] = {"AUC": compare_auc_over_seeds, "TPR at 5% FPR": compare_tpr_at_fpr_over_seeds}
     for (name, (moved, n)), (metric, compare) in product(SEEDS.items(), compared.items()):
         draw = partial(_three_seeds, compare=compare, moved=moved, n=n)
         yield f"three seeds, {_size(n, n)}: {name}", metric, draw
@@ -274,5 +274,5 @@ def coverage_table(results: Sequence[Result], family: str) -> pd.DataFrame:
 def _cell(results: Sequence[Result]) -> str:
     if results[0].why:
         return results[0].why
-    low, high = (f"{end(r.ours for r in results):.3f}" for end in (min, max))
+    low, high = (f"{end(r.ours or 0 for r in results):.3f}" for end in (min, max))
     return low if len(results) == 1 else f"{low} to {high}"

@@ -95,7 +95,7 @@ class Board:
         if not self._is_open:
             raise ValueError("the second half has been shown, so this board is closed: what is tried is chosen on it")
         scores, n = self._score(score_text), self.n_submissions + 1
-        name = name or getattr(score_text, "__name__", "detector")
+        name = str(name or getattr(score_text, "__name__", "detector"))
         name = f"{name} ({n})" if name in self._scores else name
         self._scores[name] = scores
         return Submission(name, *self._judge(scores, OPEN), n)
@@ -133,7 +133,7 @@ class Board:
     def _score(self, score_text: Callable[[TokenRow], float]) -> FloatArray:
         scores = np.empty(len(self._stats))
         for i in self._order:
-            row = TokenRow(*(column.copy() for column in self._stats[i]))  # the caller may sort in place
+            row = TokenRow._make(column.copy() for column in self._stats[i])  # the caller may sort in place
             score = score_text(row)
             if not isinstance(score, Real) or not np.isfinite(score):
                 raise ValueError(f"a detector returns one finite number, not {short_repr(score)} for a text")
