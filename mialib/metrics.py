@@ -4,11 +4,9 @@ All functions take labels of shape (N,), 1 for members and 0 for non-members, an
 ValueError for a label other than 0 or 1, a missing class, a score that is not finite, or lengths that differ.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, sqrt
-from typing import Any
 
 import numpy as np
 import scipy  # which loads stats, optimize and special when they are first used
@@ -17,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.plain import plain_array
 
 FloatArray = NDArray[np.float64]
-BySeed = Sequence[ArrayLike]  # scores of the same texts by models of several training seeds
-Runs = list[tuple[FloatArray, FloatArray]]  # of each seed, both sides' checked scores, (folds, N) each
 
 RESAMPLES = 2000
 FEW = 5  # misplaced texts: with no more than a few of them DeLong's variance is poorly known
@@ -109,7 +105,7 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
         return Interval(estimate, 0.0, 1.0, level)
     n_misplaced, ratio = 2 * min(m, n) * min(estimate, 1 - estimate), 1.0
     if n_misplaced:
-        ratio = sum(map(_variance, placed)) / exponential_variance(estimate, m, n)
+        ratio = sum(map(variance_of_mean, placed)) / exponential_variance(estimate, m, n)
         ratio = max(ratio, (n_misplaced * ratio + FEW) / (n_misplaced + FEW))
     reach = scipy.special.stdtrit(min(m, n) - 1, (1 + level) / 2) * sqrt(ratio)
 
@@ -141,53 +137,31 @@ def certain_within(n: int, level: float) -> float:
 
 def compare_auc(labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, level: float = 0.95) -> Comparison:
     """AUC of `scores_a` minus AUC of `scores_b` on the same texts, paired (DeLong et al. 1988)."""
-    return compare_auc_over_seeds(labels, [scores_a], [scores_b], level)
-
-
-def compare_auc_over_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, level: float = 0.95) -> Comparison:
-    """Mean AUC difference a minus b over training seeds, with an interval that covers texts, seeds *and* choices.
-
-    `scores_a[s]` and `scores_b[s]` are the scores of the same texts under models of seed s, (N,); or (F, N), where
-    hyperparameters were chosen on each of F folds of the texts in turn, NaN for the fold's own texts. Three variances
-    are added: DeLong's over texts, of the placements averaged over seeds and folds, that between the seeds'
-    differences, and that between the folds'. The t quantile has Satterthwaite's degrees of freedom, since few seeds or
-    folds estimate a variance poorly. Where one class is wholly above the other throughout, all three are 0; the
-    interval then reaches as far towards 0 as so few texts allow, and the p-value is the smallest that they can give.
-    """
     check_level(level)
-    labels, runs = _pair_seeds(labels, scores_a, scores_b)
-    placed = [(_placed(labels, a), _placed(labels, b)) for a, b in runs]
-    apart = np.array([a - b for a, b in placed])  # (seeds, folds, N), NaN where not judged
-    of_members, of_others = (np.compress(labels == label, apart, axis=2) for label in (1, 0))
-    of_texts = sum(_variance(np.nanmean(part, axis=(0, 1))) for part in (of_members, of_others))
-    are_certain = all(np.isin(part[~np.isnan(part)], (0, 1)).all() for pair in placed for part in pair)
-    return _over_runs(np.nanmean(of_members, axis=2), of_texts, labels, runs, are_certain, level)
+    a, b = (placements(*split_scores(labels, scores)) for scores in (scores_a, scores_b))
+    members, non_members = (of_a - of_b for of_a, of_b in zip(a, b, strict=True))
+    are_certain = all(np.isin(of_class, (0, 1)).all() for of_class in (*a, *b))
+    n_texts, difference = (len(members), len(non_members)), float(members.mean())
+    if not difference and are_certain and not np.array_equal(scores_a, scores_b):
+        return alike_by_few(n_texts, level)
+    return compared(difference, variance_of_mean(members) + variance_of_mean(non_members), n_texts, level)
 
 
-def _over_runs(
-    by_run: FloatArray, of_texts: float, labels: NDArray[Any], runs: Runs, are_certain: bool, level: float
-) -> Comparison:
-    """The mean of differences (seeds, folds), compared; `of_texts` is its variance over texts."""
-    difference, n_texts = float(by_run.mean()), _sizes(labels)
-    # Where both detectors separate the classes wholly in every run, an exact 0 may be an accident of few texts.
-    if not difference and are_certain and not all(np.array_equal(a, b, equal_nan=True) for a, b in runs):
-        reach = certain_within(min(n_texts), level)
-        return Comparison(Interval(0.0, -reach, reach, level), 1.0)
-    parts = [(_variance(by_run.mean(axis=1 - axis)), n) for axis, n in enumerate(by_run.shape) if n > 1]
-    return compared(difference, of_texts, parts, n_texts, level)
+def alike_by_few(n_texts: tuple[int, int], level: float) -> Comparison:
+    """A difference of 0 where both scores, which differ, separate the classes wholly: few texts may be the reason."""
+    reach = certain_within(min(n_texts), level)
+    return Comparison(Interval(0.0, -reach, reach, level), 1.0)
 
 
 def compared(
-    difference: float, of_texts: float, parts: Sequence[tuple[float, int]], n_texts: tuple[int, int], level: float
+    difference: float, variance: float, n_texts: tuple[int, int], level: float = 0.95, freedom: float = np.inf
 ) -> Comparison:
-    """A difference with its t interval and p-value, as `compare_auc_over_seeds` describes them.
+    """A difference with its t interval and p-value, given its variance with so many degrees of freedom.
 
-    `of_texts` is the variance over texts, `parts` are further variances of the mean, each with the number (of seeds,
-    say) that it rests on, `n_texts` the numbers of members and non-members.
+    `n_texts` are the numbers of members and non-members. Without any variance, as where one class is wholly above the
+    other, the interval reaches as far towards 0 as so few texts allow; the p-value is the smallest that they can give.
     """
-    variance = of_texts + sum(part for part, _ in parts)
-    spread = sum(part**2 / (n - 1) for part, n in parts)
-    freedom, error = (variance**2 / spread if spread else np.inf), float(np.sqrt(variance))
+    error = float(np.sqrt(variance))
     if not error and difference:
         ends = sorted([difference, difference - np.sign(difference) * certain_within(min(n_texts), level)])
         smallest = 2 / comb(sum(n_texts), n_texts[0])
@@ -197,41 +171,7 @@ def compared(
     return Comparison(Interval(difference, difference - half, difference + half, level), p_value)
 
 
-def _sizes(labels: NDArray[Any]) -> tuple[int, int]:
-    """The numbers of members and of non-members."""
-    return int((labels == 1).sum()), int((labels == 0).sum())
-
-
-def _pair_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed) -> tuple[NDArray[Any], Runs]:
-    """The labels, and each seed's checked scores."""
-    if not len(scores_a) or len(scores_a) != len(scores_b):
-        raise ValueError(f"{len(scores_a)} and {len(scores_b)} seeds; at least one, and the same for both, are needed")
-    labels = plain_array(labels, "labels")
-    return labels, [(_rows(labels, a), _rows(labels, b)) for a, b in zip(scores_a, scores_b, strict=True)]
-
-
-def _rows(labels: NDArray[Any], scores: ArrayLike) -> FloatArray:
-    """Scores (N,) or (F, N) as (F, N), checked: NaN only for a text of one of several folds."""
-    rows = np.atleast_2d(plain_array(scores, "scores", np.float64))
-    for row in rows:
-        split_scores(labels, row if len(rows) == 1 else np.where(np.isnan(row), 0, row))
-    if len(rows) > 1 and (n_unjudged := np.isnan(rows).sum(axis=0)).max() > 1:
-        most = n_unjudged.max()
-        raise ValueError(f"text {n_unjudged.argmax()} is not judged in {most} folds; at most its own is one")
-    return rows
-
-
-def _placed(labels: NDArray[Any], rows: FloatArray) -> FloatArray:
-    """Each text's placement, (F, N) like its scores, and NaN where they are."""
-    placed = np.full(rows.shape, np.nan)
-    for row, of_row in zip(rows, placed, strict=True):
-        judged = ~np.isnan(row)
-        above, below = placements(*split_scores(labels[judged], row[judged]))
-        of_row[judged & (labels == 1)], of_row[judged & (labels == 0)] = above, below
-    return placed
-
-
-def _variance(values: FloatArray) -> float:
+def variance_of_mean(values: FloatArray) -> float:
     """Variance of the mean of independent values; infinite for a single one, which does not show its spread."""
     return float(values.var(ddof=1) / len(values)) if len(values) > 1 else np.inf
 
@@ -297,40 +237,47 @@ def _check_enough(n_non_members: int, fpr: float) -> None:
 def compare_tpr_at_fpr(
     labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, fpr: float = 0.05, n_resamples: int = RESAMPLES
 ) -> Comparison:
-    """TPR at an FPR of `scores_a` minus that of `scores_b` on the same texts, paired, with a 95% interval."""
-    return compare_tpr_at_fpr_over_seeds(labels, [scores_a], [scores_b], fpr, n_resamples)
+    """TPR at an FPR of `scores_a` minus that of `scores_b` on the same texts, paired, with a 95% bootstrap interval."""
+    a, b = (split_scores(labels, scores) for scores in (scores_a, scores_b))
+    n_texts = len(a[0]), len(a[1])
+    times = resampled_texts(n_texts, n_resamples)
+    tpr_a, tpr_b = (resampled_tprs(*of, *times, fpr) for of in (a, b))
+    difference, *resampled = tpr_a - tpr_b
+    if not difference and np.isin([tpr_a, tpr_b], (0, 1)).all() and not np.array_equal(scores_a, scores_b):
+        return alike_by_few(n_texts, 0.95)
+    return compared(float(difference), float(np.var(resampled, ddof=1)), n_texts)
 
 
-def compare_tpr_at_fpr_over_seeds(
-    labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, fpr: float = 0.05, n_resamples: int = RESAMPLES
-) -> Comparison:
-    """Mean difference of the TPR at an FPR over training seeds; its 95% interval covers texts, seeds and choices.
+def resampled_texts(n_texts: tuple[int, int], n_resamples: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How often each resample draws each member, (1 + resamples, m), and each non-member, (1 + resamples, n).
 
-    Scores, and how the variances are added, as in `compare_auc_over_seeds`. The variance over texts is a bootstrap's:
-    in each resample all seeds, folds and both sides have the same texts.
+    The first row is the texts as they are.
     """
-    labels, runs = _pair_seeds(labels, scores_a, scores_b)
     rng = np.random.default_rng(0)
-    # How often each text is drawn, (1 + resamples, m) and (1 + resamples, n); the first row is the texts as they are.
-    times = [np.vstack([np.ones(n, int), rng.multinomial(n, np.full(n, 1 / n), n_resamples)]) for n in _sizes(labels)]
+    of_members, of_others = (
+        np.vstack([np.ones(n, int), rng.multinomial(n, np.full(n, 1 / n), n_resamples)]) for n in n_texts
+    )
+    return of_members, of_others
 
-    def resampled(row: FloatArray) -> FloatArray:
-        judged = ~np.isnan(row)
-        members, non_members = split_scores(labels[judged], row[judged])
-        _check_enough(len(non_members), fpr)
-        of_members, of_others = (t[:, judged[labels == label]] for t, label in zip(times, (1, 0), strict=True))
-        order = np.argsort(-non_members)
-        n_above = np.cumsum(of_others[:, order], axis=1)  # drawn non-members, from the highest score down
-        n_below = (n_above <= np.floor(fpr * n_above[:, -1:] + 1e-9)).sum(axis=1)  # a threshold lies below so many
-        thresholds = np.append(non_members[order], -np.inf)[n_below]  # (1 + resamples,)
-        with np.errstate(invalid="ignore"):  # a resample may leave a fold no member: NaN
-            return ((members > thresholds[:, None]) * of_members).sum(axis=1) / of_members.sum(axis=1)
 
-    # (sides, seeds, folds, 1 + resamples)
-    tprs = np.array([[[resampled(row) for row in pair[side]] for pair in runs] for side in (0, 1)])
-    apart = tprs[0] - tprs[1]
-    of_texts = float(np.nanmean(apart, axis=(0, 1))[1:].var(ddof=1))
-    return _over_runs(apart[..., 0], of_texts, labels, runs, bool(np.isin(tprs, (0, 1)).all()), 0.95)
+def resampled_tprs(
+    members: FloatArray,
+    non_members: FloatArray,
+    times_members: NDArray[np.int64],
+    times_others: NDArray[np.int64],
+    fpr: float,
+) -> FloatArray:
+    """The TPR at an FPR in each of R resamples, (R,): members (m,) drawn `times_members` (R, m), others alike.
+
+    NaN where none of the members is drawn.
+    """
+    _check_enough(len(non_members), fpr)
+    order = np.argsort(-non_members)
+    n_above = np.cumsum(times_others[:, order], axis=1)  # drawn non-members, from the highest score down
+    n_below = (n_above <= np.floor(fpr * n_above[:, -1:] + 1e-9)).sum(axis=1)  # a threshold lies below so many
+    thresholds = np.append(non_members[order], -np.inf)[n_below]  # (R,)
+    with np.errstate(invalid="ignore"):
+        return ((members > thresholds[:, None]) * times_members).sum(axis=1) / times_members.sum(axis=1)
 
 
 def epsilon_bound(labels: ArrayLike, scores: ArrayLike, n_guesses: int, level: float = 0.95) -> float:

@@ -1,6 +1,5 @@
 """A completions endpoint on localhost, for tests: it runs a tiny model, and does wrong where it is told to."""
 
-import contextlib
 import json
 import socket
 import sys
@@ -139,17 +138,3 @@ def of_logprobs(change):
 
 def set_log_prob(at, value):
     return of_logprobs(lambda logprobs: logprobs["token_logprobs"].__setitem__(at, value))
-
-
-def sends(handler, chunk, n, seconds=0.0, **headers):
-    """A reply in `n` chunks that does not say where it ends."""
-    handler.send_response(200)
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.close_connection = True
-    with contextlib.suppress(OSError):  # whoever asked has gone
-        for _ in range(n):
-            handler.wfile.write(chunk)
-            time.sleep(seconds)
-    return True

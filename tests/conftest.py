@@ -334,6 +334,12 @@ def page_parameters(models, folder):
         "fields": "",
         "out": str(folder / "results.json"),
     }, {
+        "dc_pdd_figure_1": {"words": "6"},
+        "dc_pdd_figure_2": {"a_values": "0.001, 0.1"},
+        "dc_pdd_figure_3b": {"lengths": "4, 8, 512"},
+        "dc_pdd_table_4": {"corpora": ", ".join([str(folder / "corpus.txt"), f"{folder / 'corpus.txt'}:40"])}
+        | {"a_values": "0.001, 0.1"},
+        "dc_pdd_table_5": {"a_values": "0.001, 0.01, 0.1"},
         "probe_table_1": {"lengths": "-"},
         "probe_tables_2_3": {"lengths": "-"},
         "probe_figure_3": {"real": str(folder / "unseen.txt"), "sizes": "4, 6"},

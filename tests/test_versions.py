@@ -33,8 +33,9 @@ from mialib.store import DATA, version
 from mialib.text import cut_to_words
 from mialib.token_stats import TokenRow, TokenStats
 from mialib.versions import VERSIONS
-from replication import claim_tests
 from replication.builders import synthetic, unseen
+from replication.claims import scores, spec
+from replication.claims.over_seeds import compare_auc_over_seeds
 from replication.lab import dealing, places, training
 from replication.lab.corpora import read_corpus
 from replication.lab.patents import generate_patents
@@ -154,7 +155,7 @@ def intervals():
     compared = [
         metrics.compare_auc(labels, first, second),
         metrics.compare_tpr_at_fpr(labels, first, second, fpr=0.1),
-        metrics.compare_auc_over_seeds(labels, [first, second], [second, second]),
+        compare_auc_over_seeds(labels, [first, second], [second, second]),
     ]
     found += [comparison.difference for comparison in compared]
     found.append(document_auc_interval(labels, first, np.arange(60) // 3))
@@ -203,8 +204,8 @@ def of_claims():
             "expect": "greater",
         }
         stated = {"settings": {"here": {"model": MODEL, "benchmark": str(texts)}}, "claims": [claim]}
-        claims = claim_tests.Claims.model_validate(stated)
-        return numbers_of(np.nan_to_num(claim_tests.score_claim(claims, claims.claims[0], "here", 0).scores))
+        claims = spec.Claims.model_validate(stated)
+        return numbers_of(np.nan_to_num(scores.score_claim(claims, claims.claims[0], "here", 0)))
 
 
 def gathering():

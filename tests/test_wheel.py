@@ -25,7 +25,7 @@ PRINT_CHOICES = """
 import json, os, torch
 from mialib import store
 from replication import BOOK_DATA
-from replication.claim_tests import load_claims
+from replication.claims.spec import load_claims
 from replication.profile import load_profile
 from replication.published import load_published
 from mialib.catalog.sources import find

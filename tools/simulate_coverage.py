@@ -21,6 +21,7 @@ from mialib import metrics
 from mialib.calibration import non_use_p_value, set_p_value
 from mialib.metrics import FloatArray, Interval, auc_interval, clopper_pearson
 from mialib.versions import versions_of
+from replication.claims.over_seeds import compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from replication.results import Result, needs_more, save
 from replication.studies.coverage import RECORDED, TITLES, coverage_table
 
@@ -153,7 +154,7 @@ def _three_seeds(rng: np.random.Generator, compare: Compare, moved: float, n: in
 
 def seed_differences() -> Iterator[Case]:
     """`compare_auc_over_seeds` and `compare_tpr_at_fpr_over_seeds`, three seeds."""
-    compared = {"AUC": metrics.compare_auc_over_seeds, "TPR at 5% FPR": metrics.compare_tpr_at_fpr_over_seeds}
+    compared = {"AUC": compare_auc_over_seeds, "TPR at 5% FPR": compare_tpr_at_fpr_over_seeds}
     for (name, (moved, n)), (metric, compare) in product(SEEDS.items(), compared.items()):
         draw = partial(_three_seeds, compare=compare, moved=moved, n=n)
         yield f"three seeds, {_size(n, n)}: {name}", metric, draw

@@ -57,7 +57,7 @@ def baseline_results(detected: Iterable[Result], benchmarks: Mapping[str, Benchm
 
 def _beats(result: Result, detected: Iterable[Result]) -> bool:
     best = highest(r for r in detected if (r.column, r.metric) == (result.column, result.metric))
-    return is_sure(result) and best is not None and result.ours > best.ours
+    return is_sure(result) and best is not None and (result.ours or 0) > (best.ours or 0)
 
 
 def is_sure(result: Result) -> bool:
@@ -67,26 +67,26 @@ def is_sure(result: Result) -> bool:
 
 def highest(results: Iterable[Result]) -> Result | None:
     """The result of the highest estimate; None where none has one."""
-    return max((r for r in results if r.ours is not None), key=lambda r: r.ours, default=None)
+    return max((r for r in results if r.ours is not None), key=lambda r: r.ours or 0, default=None)
 
 
 def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
     """In how many columns a blind baseline beats the best detector's AUC, or is at least above chance, in Markdown."""
     detected, baselines = ([r for r in of if r.metric == "auc"] for of in (detected, baselines))
     columns = list(dict.fromkeys(r.column for r in baselines if r.ours is not None))
-    if not columns:
+    if (top := highest(baselines)) is None:
         return "No blind baseline could be fitted: there are too few texts."
-    beaten, told = [], []
+    beaten: list[str] = []
+    above_chance: list[str] = []
     for name in columns:
         best, of_column = highest(r for r in detected if r.column == name), [r for r in baselines if r.column == name]
         marked = highest(r for r in of_column if r.marker == LEAKS)
         if blind := marked or highest(filter(is_sure, of_column)):
             of_best = f", the best detector {best.row} {best.interval}" if best else ""
-            (beaten if marked else told).append(f"- `{name}`: {name_of(blind)} {blind.interval}{of_best}")
-    best = highest(baselines)
+            (beaten if marked else above_chance).append(f"- `{name}`: {name_of(blind)} {blind.interval}{of_best}")
     said = (
         "**In no column is a blind baseline both above every detector and significantly "
-        f"above chance.** The highest is {name_of(best)} with {best.interval} (`{best.column}`)."
+        f"above chance.** The highest is {name_of(top)} with {top.interval} (`{top.column}`)."
     )
     if beaten:
         said = (
@@ -94,11 +94,12 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
             "detector.** What a detector measures there need not be membership (estimates are compared; the intervals "
             "say how sure each is):\n\n" + "\n".join(beaten)
         )
-    if told:
+    if above_chance:
         said += (
-            f"\n\n**In {len(told)} of {len(columns)} columns a blind baseline is significantly above chance, not "
-            "above every detector.** The texts alone separate members there, so an AUC says little of membership:\n\n"
-        ) + "\n".join(told)
+            f"\n\n**In {len(above_chance)} of {len(columns)} columns a blind baseline is significantly above chance, "
+            "not above every detector.** The texts alone separate members there, so an AUC says little of "
+            "membership:\n\n"
+        ) + "\n".join(above_chance)
     return said
 
 

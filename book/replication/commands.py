@@ -8,7 +8,7 @@ import os
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -209,15 +209,16 @@ def record_command(
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="training seeds to record; default 0, 1, 2")] = None,
 ) -> None:
     """Train and score the seeds behind the claims' verdicts and the ranking, into data/recorded/."""
-    from replication import judging, recorded
-    from replication.claim_tests import load_claims
+    from replication import recorded
+    from replication.claims import scores
+    from replication.claims.spec import load_claims
     from replication.pipeline.notebooks import clone
     from replication.studies import ranking
 
     clone()
     of_seeds = seeds or [0, 1, 2]
     recorded.write_recorded(ranking.RECORDED_FILE, ranking.rank_rows(of_seeds))
-    recorded.write_recorded(judging.RECORDED_FILE, judging.seed_rows(load_claims(), of_seeds))
+    recorded.write_recorded(scores.RECORDED_FILE, scores.seed_rows(load_claims(), of_seeds))
 
 
 @app.command("record-lab")
@@ -382,8 +383,9 @@ def construct(
     from replication.builders.sources import Dates
 
     by_date = {"members-before": members_before, "non-members-after": non_members_after}
-    given = by_date | {"released-before": released_before, "packages": packages.replace(",", " ").split()}
-    given |= {"length": length, "publications": publications, "category": category}
+    given: dict[str, Any] = {**by_date, "released-before": released_before}
+    given |= {"packages": packages.replace(",", " ").split(), "length": length}
+    given |= {"publications": publications, "category": category}
     needs = {"wikimia": [*by_date], "patentmia": [*by_date, "publications"], "arxivmia": [*by_date, "category"]}
     needs |= {"dolmabook": [*by_date], "docstrings": ["released-before", "packages"]}
     if kind not in needs:
@@ -394,19 +396,19 @@ def construct(
     if lacking := [name for name in needs[kind] if not given[name]]:
         raise ValueError(f"{kind} needs --{lacking[0]}")
     fetcher = Fetcher(contact or None if kind == "docstrings" else contact, gap_seconds)
-    dates = Dates(*(day.date() for day in by_date.values())) if kind != "docstrings" else None
-    n, texts = texts, texts or 250
     if kind == "docstrings":
-        lengths = length or builders.DOCSTRING_LENGTHS
-        builders.docstrings(out, fetcher, released_before.date(), given["packages"], n, lengths, seed)
-    elif kind == "wikimia":
-        builders.wikimia(out, fetcher, dates, texts, length or builders.WIKIMIA_LENGTHS, seed)
-    elif kind == "patentmia" and publications:
-        builders.patentmia(out, fetcher, dates, texts, publications, seed)
-    elif kind == "arxivmia" and category:
-        builders.arxivmia(out, fetcher, dates, texts, category, seed)
+        day, lengths = given["released-before"].date(), length or builders.DOCSTRING_LENGTHS
+        builders.docstrings(out, fetcher, day, given["packages"], texts, lengths, seed)
     else:
-        builders.dolmabook(out, fetcher, dates, texts, seed)
+        dates, n = Dates(*(given[name].date() for name in by_date)), texts or 250
+        if kind == "wikimia":
+            builders.wikimia(out, fetcher, dates, n, length or builders.WIKIMIA_LENGTHS, seed)
+        elif kind == "patentmia":
+            builders.patentmia(out, fetcher, dates, n, given["publications"], seed)
+        elif kind == "arxivmia":
+            builders.arxivmia(out, fetcher, dates, n, given["category"], seed)
+        else:
+            builders.dolmabook(out, fetcher, dates, n, seed)
     files = ", ".join(sorted(path.name for path in out.glob("*.jsonl")))
     say(f"{out}: {files}; what is in them, and how fair the split is: {out / 'README.md'}")
 

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from seaborn.utils import relative_luminance
 
 from mialib.metrics import Interval
-from replication.printed_leads import METHODS
+from replication.published import METHODS
 from replication.results import BLIND_PREFIX, CONFOUNDED, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN, VERDICTS, Result
 from replication.tables import html
+
+Style = dict[str, Any]  # of a line, text or patch, as Matplotlib takes it
 
 # Each colour means one thing in the whole book: a class of texts, a detector of the papers (as any of them spells it),
 # or a verdict's tile. All else is grey, and its marker says which it is. No figure depends on colour alone.
@@ -81,8 +83,9 @@ class Tested(NamedTuple):
 
 Curves = dict[str, dict[float, Interval]]  # {line: {x: interval}}
 EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
-AT_THE_RIGHT = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
-CHANCE = {"color": "0.45", "linestyle": ":", "linewidth": 1.4, "zorder": 0.8, "label": "chance"}  # above the grid
+AT_THE_RIGHT: Style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+CHANCE: Style = {"color": "0.45", "linestyle": ":", "linewidth": 1.4, "label": "chance"}
+CHANCE |= {"zorder": 0.8}  # above the grid
 WIDTH = 6.6  # inches, of the page's column: a wider figure is shrunk, and its digits with it
 
 
@@ -91,7 +94,7 @@ def use_style() -> None:
     from matplotlib_inline.backend_inline import set_matplotlib_formats
 
     pd.set_option("display.max_colwidth", None)  # a cell is never cut off
-    if shell := get_ipython():
+    if (shell := get_ipython()) and shell.display_formatter:
         shell.display_formatter.formatters["text/html"].for_type(pd.DataFrame, html)
     sns.set_theme(context="notebook", style="ticks")
     plt.rcParams |= {
@@ -116,7 +119,7 @@ def use_style() -> None:
     set_matplotlib_formats("svg", metadata={"Date": None})  # the same figure is the same file
 
 
-def line_style(label: str, position: int) -> dict[str, str]:
+def line_style(label: str, position: int) -> Style:
     """Colour and marker: a detector's (by any paper's label) and a class's are the same on every page.
 
     Other series are grey, with a marker by position. A blind baseline's line is dashed, as it is no detector's.
@@ -191,7 +194,8 @@ def _grid(n_panels: int, most_columns: int, height: float, xlabel: str, **shared
     n_columns = min(most_columns, n_panels)
     n_rows = -(-n_panels // n_columns)
     size = (WIDTH, height * n_rows + 0.6)
-    figure, grid = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, **shared)
+    how: Style = dict(shared)
+    figure, grid = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, **how)
     for i, axes in enumerate(grid.flat):
         axes.set_visible(i < n_panels)
         axes.set_xlabel(xlabel if i + n_columns >= n_panels else "")
@@ -259,14 +263,14 @@ def ours_against_published(results: Sequence[Result], metric: str) -> Figure:
     """Our number over the published one: a point a cell with both, a colour a method, a diagonal where both agree."""
     both = [r for r in results if r.metric == metric and r.interval and r.published is not None]
     figure, axes = plt.subplots(figsize=(5.2, 4.6))
-    values = [value for r in both for value in (r.published, r.low, r.high)] or [0.5, 1.0]
+    values = [value for r in both for value in (r.published, r.low, r.high) if value is not None] or [0.5, 1.0]
     ends = (min(values) - 0.02, max(values) + 0.02)
     axes.plot(ends, ends, **CHANCE)
     for position, row in enumerate(dict.fromkeys(r.row for r in both)):
         of_row, style = [r for r in both if r.row == row], line_style(row, position)
-        ours, bars = _bars(r.interval for r in of_row)
-        look = {"fmt": style["marker"], "color": style["color"], "elinewidth": 1.2}
-        axes.errorbar([r.published for r in of_row], ours, yerr=bars, label=row, **look)
+        ours, bars = _bars(r.interval for r in of_row if r.interval)
+        look: Style = {"fmt": style["marker"], "color": style["color"], "elinewidth": 1.2}
+        axes.errorbar(np.array([r.published for r in of_row]), ours, yerr=bars, label=row, **look)
     if not both:
         axes.text(0.5, 0.5, "nothing was run", ha="center", transform=axes.transAxes)
     else:
@@ -294,9 +298,9 @@ def heatmaps(
     every = np.stack(list(shown.values()))
     scale = {"vmin": np.nanmin(every), "vmax": np.nanmax(every), "cmap": "cividis", "cbar": False}
     ticks = {"xticklabels": [f"{x:g}" for x in thresholds], "yticklabels": [f"{y:g}" for y in reversed(ks)]}
-    framed: dict[str, Any] = {}
+    framed: Style = {}
 
-    def frame(axes: Axes, row: int, column: int, **look: Any) -> Any:
+    def frame(axes: Axes, row: Any, column: Any, **look: Any) -> Any:
         """Frame one cell, a little inside of it."""
         return axes.add_patch(plt.Rectangle((column + 0.04, row + 0.04), 0.92, 0.92, fill=False, **look))
 
@@ -312,7 +316,7 @@ def heatmaps(
             at_k, at_threshold = np.isclose(list(reversed(ks)), paper_cell[0]), np.isclose(thresholds, paper_cell[1])
             for cell in np.argwhere(np.outer(at_k, at_threshold)):
                 frame(axes, *cell, edgecolor="white", linewidth=2.5)
-                dashes = {"edgecolor": "black", "linewidth": 2, "linestyle": (0, (2, 1.5))}
+                dashes: Style = {"edgecolor": "black", "linewidth": 2, "linestyle": (0, (2, 1.5))}
                 framed["the paper's best"] = frame(axes, *cell, **dashes)
         axes.set(title=title, ylabel="percentile k")
         axes.tick_params(axis="both", rotation=0, labelsize=8.5)
@@ -328,9 +332,9 @@ def score_histograms(
 ) -> Figure:
     """How one detector's scores of members and of non-members overlap, with a threshold and single texts marked."""
     figure, axes = plt.subplots(figsize=(6.4, 3.6))
-    bins = np.histogram_bin_edges(np.concatenate([members, non_members]), bins=40)
+    bins = np.histogram_bin_edges(np.concatenate([members, non_members]), bins=40).tolist()
     for values, label in ((non_members, "non-members"), (members, "members")):
-        look = {"color": CLASS_STYLES[label]["color"], "hatch": CLASS_STYLES[label]["hatch"]}
+        look: Style = {"color": CLASS_STYLES[label]["color"], "hatch": CLASS_STYLES[label]["hatch"]}
         axes.hist(values, bins=bins, alpha=0.55, label=f"{label} ({len(values)})", **look, edgecolor="white")
     axes.axvline(threshold, color="black", linestyle="--", linewidth=1.4, label="threshold")
     for (label, score), marker in zip(marked.items(), MARKERS, strict=False):
@@ -432,7 +436,12 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
     for claim, tests in claims.items():
         y += 0.1 + line * len(headings[claim])
         text = "\n".join(headings[claim])
-        on_white = {"va": "bottom", "fontsize": 10.5, "weight": "bold", "bbox": {"color": "white", "pad": 1}}
+        on_white: Style = {
+            "va": "bottom",
+            "fontsize": 10.5,
+            "weight": "bold",
+            "bbox": {"color": "white", "pad": 1},
+        }
         axes.annotate(text, (0.01, y - 0.03), xycoords=("figure fraction", "data"), **on_white)
         for name, test in tests.items():
             y += row
@@ -441,7 +450,10 @@ def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
                 box = (-test.margin, at - 0.4 * row), 2 * test.margin, 0.8 * row
                 axes.add_patch(plt.Rectangle(*box, facecolor="0.87", edgecolor="0.6", linewidth=0.6, zorder=0.9))
             axes.errorbar(estimate, [at], xerr=ends, fmt="o", color="0.2", markersize=6, elinewidth=1.4)
-            tile = {"color": style.text, "bbox": {"boxstyle": "square,pad=0.15", "fc": style.color, "ec": "0.35"}}
+            tile: Style = {
+                "color": style.text,
+                "bbox": {"boxstyle": "square,pad=0.15", "fc": style.color, "ec": "0.35"},
+            }
             axes.annotate(style.mark, (1, at), (8, 0), **AT_THE_RIGHT, **tile, fontsize=11, annotation_clip=False)
             ticks[at] = name
             used.append(test.verdict)

@@ -27,6 +27,35 @@ from replication.tables import METRIC_LABELS
 
 PUBLISHED_CSV = BOOK_DATA / "published.csv"
 PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}  # in the book's order
+METHODS = {  # a detector as each paper spells it
+    "dc-pdd": {
+        "ppl": "PPL",
+        "lowercase": "Lowercase",
+        "zlib": "Zlib",
+        "ref": "Small Ref",
+        "min_k": "Min-K% Prob",
+        "min_k++": "Min-K%++ Prob",
+        "dc_pdd": "DC-PDD",
+    },
+    "surp": {
+        "ppl": "PPL",
+        "ref": "Ref",
+        "lowercase": "Lower",
+        "zlib": "Zlib",
+        "neighbor": "Neighbor",
+        "min_k": "MinK",
+        "surp": "SURP",
+    },
+    "probe": {
+        "ppl": "Loss Attack",
+        "neighbor": "Neighbor Attack",
+        "min_k": "Min-K% Prob",
+        "zlib": "Zlib Compression",
+        "lowercase": "Lowercased Text",
+        "ref": "Smaller Model",
+        "probe": "Probe w. Real Data",
+    },
+}
 # Where the papers print AUCs of a benchmark: paper, item, and what the columns begin with.
 PRINTED_ON = {
     "wikimia-32": (("surp", "table-1", "WikiMIA-32 /"), ("probe", "table-2", "WikiMIA /")),

@@ -109,7 +109,7 @@ def score_rows(benchmark: str) -> list[dict[str, Any]]:
 
 def rows_of(inputs: Inputs, name: str, detectors: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The same of other inputs, under a name of their own, by some detectors."""
-    about = {"model": inputs.target.model, "weights": inputs.source.revision, "benchmark": name}
+    about: dict[str, Any] = {"model": inputs.target.model, "weights": inputs.source.revision, "benchmark": name}
     about |= {"texts": inputs.labelled.revision, "labels": inputs.labels, "domains": list(inputs.labelled.domains)}
     return [
         about | {"detector": name, "versions": json.dumps(versions_behind(name)), "scores": scores.astype(np.float32)}

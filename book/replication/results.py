@@ -60,7 +60,9 @@ class Result:
     @property
     def interval(self) -> Interval | None:
         """Ours with its interval."""
-        return None if self.ours is None else Interval(self.ours, self.low, self.high)
+        if self.ours is None or self.low is None or self.high is None:
+            return None
+        return Interval(self.ours, self.low, self.high)
 
     def __str__(self) -> str:
         return f"{self.interval or self.why or DASH}{self.marker}"
@@ -126,7 +128,7 @@ def measure(
         interval_of = partial(text_auc_interval, document=document) if metric == "auc" else METRICS[metric][0]
         needs, beside = needs_more(metric, labels), (printed or {}).get(metric, {})
         paired = compare(labels, scores, *star, metric) if star else None
-        is_better = bool(paired) and paired.difference.estimate > 0 and paired.p_value <= SIGNIFICANT
+        is_better = paired is not None and paired.difference.estimate > 0 and paired.p_value <= SIGNIFICANT
         for name, values in scores.items():
             value, published_marker = beside.get(label_of(name), (None, ""))
             found.append(
@@ -137,7 +139,7 @@ def measure(
                     interval=None if values is None or needs else interval_of(labels, values),
                     published=value,
                     published_column=published_column,
-                    marker="*" if is_better and name == star[0] else "",
+                    marker="*" if is_better and star and name == star[0] else "",
                     published_marker=published_marker,
                     why="" if values is None else needs,
                 )
@@ -211,8 +213,10 @@ def unbroken(cell: object) -> str:
     return whole.replace("\N{NO-BREAK SPACE}[", " [")
 
 
-def verdict(difference: Interval, margin: float | None = None, matters: float = 0) -> str:
+def direction(difference: Interval, margin: float | None = None, matters: float = 0) -> str:
     """What an interval says of the claim that a difference is positive or, with a margin, that it is within ±margin.
+
+    `replication.claims.verdict` is the rule of a verdict.
 
     "supported" where the whole interval lies where the claim says, "not supported" where all of it lies elsewhere, else
     "inconclusive". A claimed difference whose whole interval lies within ±`matters` is "no difference that matters".
@@ -228,8 +232,8 @@ def verdict(difference: Interval, margin: float | None = None, matters: float = 
 
 
 def one_seed_says(difference: Interval, margin: float | None = None) -> str:
-    """`verdict` in the words for a single training seed, which is no verdict; see `ONE_SEED_WORDS`."""
-    return ONE_SEED_WORDS[verdict(difference, margin, SMALLEST)]
+    """`direction` in the words for a single training seed, which is no verdict."""
+    return ONE_SEED_WORDS[direction(difference, margin, SMALLEST)]
 
 
 def literal(text: str) -> str:

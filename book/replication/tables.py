@@ -92,7 +92,7 @@ def _highest(results: Iterable[Result]) -> dict[str, float]:
         if r.ours is not None and not _is_blind(r):
             of_column.setdefault(r.column, {})[r.row] = r
     contests = {column: of_row.values() for column, of_row in of_column.items() if len(of_row) > 1}
-    return {column: _printed(max(rows, key=lambda r: r.ours)) for column, rows in contests.items()}
+    return {column: _printed(max(rows, key=lambda r: r.ours or 0)) for column, rows in contests.items()}
 
 
 def results_in_parts(

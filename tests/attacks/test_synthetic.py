@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import SENTENCES
-from tenacity import wait_none
 
 from replication.builders import synthetic
 from replication.builders.synthetic import NewTexts, build_prompt, parse_numbered, sample_synthetic, write_synthetic
@@ -70,7 +69,7 @@ class ChatServer:
 
 @pytest.fixture
 def chat(monkeypatch):
-    monkeypatch.setattr(retries, "WAIT", wait_none())
+    monkeypatch.setattr(retries, "FIRST_WAIT", 0)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server = ChatServer()
@@ -156,7 +155,7 @@ def test_an_interrupted_run_goes_on_where_it_ended(chat, tmp_path):
     chat.requests.clear()
     chat.n_answers, chat.plan = 0, dict.fromkeys(range(2, 2 + retries.MAX_ATTEMPTS), DROP)
     path = tmp_path / "new.jsonl"
-    with pytest.raises(ConnectionError, match=f"RemoteProtocolError .*{retries.MAX_ATTEMPTS} attempts"):
+    with pytest.raises(ConnectionError, match="RemoteProtocolError"):
         write(chat, path, n=40)
     assert len(path.read_text().splitlines()) == 2
     with path.open("a") as file:
@@ -196,7 +195,7 @@ def test_a_server_that_is_not_there_or_answers_something_else_is_named(chat, tmp
         write(chat, path)
     assert len(chat.requests) == 7, "a model that repeats itself is not asked for ever"
     chat.server.server_close()
-    with pytest.raises(ConnectionError, match=rf"{chat.url}/chat/completions: ConnectError .*6 "):
+    with pytest.raises(ConnectionError, match=rf"{chat.url}/chat/completions: ConnectError"):
         write_synthetic(SOURCES, 1, tmp_path / "other.jsonl", base_url=chat.url + "/", model="m")
 
 
@@ -206,7 +205,7 @@ def test_a_file_made_otherwise_or_from_too_few_sources_is_refused(chat, tmp_path
     with pytest.raises(ValueError, match="line 1: "):
         write(chat, path, n=10, seed=1)
     path.write_text("[]\n")
-    with pytest.raises(ValueError, match="1 lines"):
+    with pytest.raises(ValueError, match="line 1: "):
         write(chat, path, n=10)
     with pytest.raises(ValueError, match=r"4 sources.*5 "):
         write_synthetic(SOURCES[:4], 1, tmp_path / "other.jsonl", base_url="http://127.0.0.1:1", model="m")

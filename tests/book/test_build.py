@@ -108,7 +108,7 @@ def test_a_page_takes_its_own_models_and_a_page_of_verdicts_all():
 
 
 def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
-    for module in ("replication.lab.training", "mialib.scoring", "mialib.passes.inputs", "replication.judging"):
+    for module in ("replication.lab.training", "mialib.scoring", "mialib.passes.inputs", "replication.claims.verdict"):
         assert "replication.figures" not in import_closure(module), module
     shown = {name for name, page in LAB.notebooks.items() if "replication.figures" in needs_of(page, LAB).modules}
     assert "dc_pdd_figure_3a" in shown

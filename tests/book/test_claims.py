@@ -1,125 +1,674 @@
-"""The claims as tables."""
+"""Claims as tests: the file, both sides' scores, recorded seeds, the rule of a verdict, and the tables."""
 
+import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
-from test_judging import LABELS, PLACE, claim_of, load_written, scores_at
+import pytest
+import yaml
 
-from mialib.metrics import Interval, auc
-from replication import claims
-from replication.claim_tests import Change, SeedScores, load_claims
-from replication.judging import judge
+from mialib.attacks import probe
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.detectors import DETECTORS
+from mialib.metrics import Comparison, Interval, auc
+from mialib.model_selection import folds
+from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
+from mialib.store import ROOT, hash_of
+from mialib.versions import VERSIONS
+from replication import pages
+from replication.builders.unseen import load_unseen
+from replication.claims import scores, spec, tables, verdict
+from replication.claims.printed import Lead, leads_of
+from replication.claims.scores import judged_texts, score_claim, seed_rows
+from replication.claims.spec import Group, load_claims
+from replication.claims.verdict import Measured, judge, judge_all, judge_on, judgement, measure
+from replication.lab import source as lab_source
+from replication.lab.recipes import Training, Unlearning
+from replication.lab.source import LabCorpus, corpora_of, corpora_of_recipe, lab_recipe, member_times
+from replication.profile import load_profile
+from replication.recorded import UNTOUCHED, is_recorded, recorded_models, recorded_times, write_recorded
+
+LABELS = np.repeat([1, 0], 100)
+PLACE = Target(model="m", benchmark="b")
+CLAIMS = load_claims()
+
+
+def stated(*, settings=None, more=(), **fields):
+    """A file of one claim, ppl against min_k, with other fields; `more` says how further claims differ from it."""
+    claim = {"id": "x", "paper": "p", "claim": "c", "published": "p", "fixed": "before", "where": ["here"]}
+    claim |= {"a": {"detector": "ppl"}, "against": [{"detector": "min_k"}], "expect": "greater"} | fields
+    settings = settings or {"here": {"model": "m", "benchmark": "b", "corpus": "c"}}
+    return spec.Claims.model_validate({"settings": settings, "claims": [claim, *(claim | of for of in more)]})
+
+
+def claim_of(**fields):
+    return stated(**fields).claims[0]
+
+
+def scores_at(shift, seed):
+    """Random scores with the members `shift` standard deviations higher."""
+    return np.random.default_rng(seed).normal(size=200) + shift * LABELS
+
+
+def seeds_at(*shifts, n=3):
+    """Scores of n seeds, each side's members so many standard deviations higher, by noise that the sides share."""
+    base = scores_at(0, 0)
+    return {s: np.array([[base + 0.1 * scores_at(0, s) + shift * LABELS] for shift in shifts]) for s in range(n)}
+
+
+def judged(shifts, *, n=3, of_control=(), **fields):
+    """The judgement of a claim against as many others as there are further shifts."""
+    claim = claim_of(**({"against": ["chance"] * (len(shifts) - 1)} | fields))
+    measured = measure(claim, LABELS, seeds_at(*shifts, n=n), seeds_at(*of_control, n=1) if of_control else {})
+    return judgement(claim, "here", PLACE, measured)
+
+
+# --- data/claims.yml ---
+
+
+def trained_corpora(model):
+    recipe = lab_recipe(model)
+    return trained_corpora(recipe.base) if isinstance(recipe, Unlearning) else corpora_of_recipe(recipe)
+
+
+def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
+    profile, ids = load_profile(ROOT / "data" / "profiles" / "lab.yml"), [claim.id for claim in CLAIMS.claims]
+    assert len(set(ids)) == len(ids)
+    assert {claim.repeats for claim in CLAIMS.claims} - {""} <= {c.id for c in CLAIMS.claims if not c.repeats}
+    for name, setting in CLAIMS.settings.items():
+        if is_recorded(setting.model):
+            assert {setting.model, setting.reference.removesuffix(UNTOUCHED)} <= set(recorded_models()), name
+            continue
+        corpora = set(corpora_of(setting.benchmark))
+        assert {setting.model, setting.reference or setting.model} <= set(profile.models)
+        assert corpora <= set(profile.corpora) and len({profile.corpora[corpus].language for corpus in corpora}) == 1
+        assert setting.masked is None or profile.models[setting.masked].masked
+    for claim, setting in CLAIMS.tests():
+        place = CLAIMS.settings[setting]
+        for side in claim.scored:
+            model = side.model.get(setting, place.model)
+            if side.training:
+                of = side.training.removeprefix("sampled:").removesuffix(":reference")
+                assert of == "recorded" or of in {**profile.models, **profile.corpora}, claim.id
+            else:
+                assert set(side.resolved_options()) <= set(DETECTORS[side.detector].hyperparameters), claim.id
+            assert side.detector != "neighbor" or place.masked
+            if is_recorded(model):
+                assert recorded_times(model, load_benchmark(place.benchmark).texts).any()
+            else:
+                assert set(trained_corpora(model)) & set(corpora_of(place.benchmark)), "it has read the members"
+
+
+def test_groups_of_members_are_those_that_the_recipes_treat_alike():
+    profile = load_profile(ROOT / "data" / "profiles" / "lab.yml")
+    grouped = [(c, s, of) for c, s in CLAIMS.tests() for of in (c.positive, c.negative) if of.group]
+    assert len(grouped) >= 4
+    for claim, setting, group in grouped:
+        place = CLAIMS.settings[setting]
+        if is_recorded(place.model):
+            benchmark = load_benchmark(place.benchmark)
+            times = recorded_times(place.model, benchmark.texts)[group.indices(benchmark.labels)]
+            assert len(set(times.tolist())) == 1, claim.id
+            continue
+        recipe, n_members = profile.models[place.model].recipe, profile.corpora[place.benchmark].members
+        if isinstance(recipe, Unlearning):
+            assert group.group[0] == 1 and n_members // group.group[1] == recipe.texts
+        else:
+            times = np.array(member_times(recipe, n_members))
+            assert len(set(times[group.indices(np.ones(n_members, int))].tolist())) == 1, claim.id
+
+
+@pytest.mark.parametrize("n", [7, 20, 500])
+def test_groups_are_those_of_training(n):
+    recipe = Training(corpus="c", layers=1, hidden_size=8, heads=1, member_repeats=(1, 2, 4, 8, 16, 32, 64))
+    times = np.array(member_times(recipe, n))
+    labels = np.random.default_rng(0).permutation(np.repeat([1, 0], [n, 2 * n]))
+    members, non_members = (np.flatnonzero(labels == label) for label in (1, 0))
+    for number, repeats in enumerate(recipe.member_repeats, start=1):
+        assert Group(of="members", group=(number, 7)).indices(labels).tolist() == members[times == repeats].tolist()
+    assert Group(of="members").indices(labels).tolist() == members.tolist()
+    assert Group(of="non-members", group=(2, 2)).indices(labels).tolist() == non_members[n:].tolist()
+
+
+def test_no_test_changes_without_its_history():
+    """Each claim's test as it is, and how many changes its history has, beside what data/recorded/claims.json has."""
+    fixed = json.loads(tables.FORMER_FILE.read_text(encoding="utf-8"))["fixed"]
+    now = {claim.id: [fingerprint(claim), len(claim.history)] for claim in CLAIMS.claims}
+    assert not fixed.keys() - now.keys(), "a claim is gone; a test that was judged stays in the book"
+    for name, (test, n_changes) in fixed.items():
+        assert now[name][0] == test or now[name][1] > n_changes, f"{name}: its test has changed, its history has not"
+    assert now == fixed, f"after a change with its history, or a new claim, write it into {tables.FORMER_FILE}: {now}"
+
+
+def fingerprint(claim):
+    """What decides a claim's verdict, and what had been seen; not its wording, nor a published number."""
+    decides = {"fixed", "positive", "negative", "metric", "expect", "margin", "matters", "most", "confounded"}
+    sides = [of if of == "chance" else [of.resolved(), of.only] for of in (*claim.sides, claim.control) if of]
+    settings = {name: CLAIMS.settings[name].model_dump(exclude_defaults=True) for name in claim.where}
+    return hash_of([claim.model_dump(mode="json", include=decides), sides, settings])
+
+
+def test_every_claim_about_a_table_finds_its_leads_there():
+    n_leads = {claim.id: [len(leads) for leads in leads_of(claim)] for claim in CLAIMS.claims}
+    assert n_leads["dc-pdd-beats-all-baselines"] == [7, 5, 7, 6, 7, 6], "as many columns as print both"
+    assert n_leads["surp-beats-min-k"] == n_leads["surp-rises-with-length"] == [6]
+    assert n_leads["probe-leads-on-contamination"] == [1] * 6 and n_leads["lup-helps"] == [0]
+    by_id = {claim.id: claim for claim in CLAIMS.claims}
+    [[large]] = leads_of(by_id["surp-rises-with-size"])
+    assert large.lead == pytest.approx(0.698 - 0.633)
+    [head, tail] = leads_of(by_id["middle-is-easiest"])
+    assert [lead.lead for lead in head] == pytest.approx([0.640 - 0.634, 0.649 - 0.627])
+    assert min(lead.lead for lead in tail) == pytest.approx(0.038)
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit"),
+    [
+        ({"surprise": 1}, "surprise"),
+        ({"where": ["here", "there"]}, "there"),
+        ({"a": {"detector": "min_k", "options": "best"}}, "options"),
+        ({"against": [{"detector": "zlib", "only": ["there"]}]}, "there"),
+        ({"expect": "equivalent"}, "margin"),
+        ({"margin": 0.1}, "margin"),
+        ({"control": {"detector": "zlib"}}, "claim x"),
+        ({"metric": "tpr_at_5_fpr", "against": ["chance"]}, "tpr_at_5_fpr"),
+        ({"a": {"detector": "ppl", "model": {"hree": "m"}}}, "hree"),
+        ({"a": {"detector": "ppl", "part": "head"}}, "n_words"),
+        ({"a": {"detector": "ppl", "options": "grid"}}, "ppl"),
+        ({"a": {"detector": "ppl", "training": "a"}}, "training"),
+        ({"a": {"detector": "pl"}}, "pl"),
+    ],
+)
+def test_a_wrong_claim_is_an_error_that_names_file_and_key(changes, culprit, tmp_path):
+    file = stated().model_dump(mode="json", exclude_defaults=True)
+    file["claims"][0] |= changes
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump(file))
+    with pytest.raises(ValueError, match=rf"mine\.yml: .*{culprit}"):
+        load_claims(tmp_path / "mine.yml")
+
+
+def test_a_side_with_only_is_compared_in_these_settings_alone():
+    settings = {name: {"model": "m", "benchmark": "b"} for name in ("here", "there")}
+    against = [{"detector": "zlib", "only": ["there"]}, {"detector": "min_k", "printed": ["Min-K", ""]}, "chance"]
+    claims = stated(settings=settings, where=["here", "there"], against=against)
+    names = {n: [getattr(side, "detector", side) for side in claim.against] for claim, n in claims.tests()}
+    assert names == {"here": ["min_k", "chance"], "there": ["zlib", "min_k", "chance"]}
+
+
+def test_the_hash_of_a_test_changes_with_the_test_and_not_with_its_wording(monkeypatch):
+    def hash_with(**change):
+        claims = stated(**change)
+        return claims.test_hash(claims.claims[0], "here")
+
+    plain = hash_with()
+    for wording in ({"claim": "Other words."}, {"published": "q"}, {"fixed": "after seed 0"}, {"id": "y"}):
+        assert hash_with(**wording) == plain
+    assert hash_with(against=[{"detector": "min_k", "printed": ["Min-K", ""]}]) == plain
+    changes = [
+        {"positive": {"of": "members", "group": [1, 7]}},
+        {"negative": {"of": "members", "group": [1, 7]}},
+        {"a": {"detector": "min_k", "options": {"k": 10}}},
+        {"a": {"detector": "min_k", "options": {"k": [10]}}},
+        {"a": {"detector": "min_k", "options": "grid"}},
+        {"a": {"detector": "min_k", "n_words": {"here": 8}}},
+        {"a": {"detector": "min_k", "n_words": {"here": 8}, "part": "head"}},
+        {"a": {"detector": "min_k", "model": {"here": "other"}}},
+        {"a": {"detector": "dc_pdd", "corpus": "other"}},
+        {"against": ["chance", {"detector": "min_k"}]},
+        {"settings": {"here": {"model": "other", "benchmark": "b"}}},
+    ]
+    hashes = [plain, *(hash_with(**change) for change in changes)]
+    grid, probed = {"a": {"detector": "min_k", "options": "grid"}}, {"a": {"detector": "probe", "training": "lab/en"}}
+    hashes.append(hash_with(**probed))
+    for name, value in (("LEARNING_RATES", (1.0,)), ("EPOCHS", 3), ("PROMPT", "?")):
+        with monkeypatch.context() as patch:
+            patch.setattr(spec, name, value)
+            hashes.append(hash_with(**probed))
+    monkeypatch.setitem(DETECTORS, "min_k", replace(DETECTORS["min_k"], grid={"k": [10, 20]}))
+    hashes.append(hash_with(**grid))
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_another_recipe_of_a_model_is_another_test(monkeypatch):
+    [claim] = [claim for claim in CLAIMS.claims if claim.id == "unlearned-texts-are-found"]
+    base, recipe_of = lab_recipe("lab/en-400k"), lab_recipe
+    before = CLAIMS.test_hash(claim, "Unlearned")
+    changed = {"lab/en-400k": base.model_copy(update={"learning_rate": 0.5})}
+    monkeypatch.setattr(lab_source, "lab_recipe", lambda name: changed.get(name) or recipe_of(name))
+    assert CLAIMS.test_hash(claim, "Unlearned") != before, "the model that it was unlearned from is trained otherwise"
+
+
+# --- scores ---
+
+
+@pytest.fixture
+def here(model_folder, benchmark_file):
+    """A setting of the tiny model and sixteen texts, and its inputs."""
+    [target] = pages.targets(model_folder, benchmark_file)
+    return {"here": {"model": model_folder, "benchmark": benchmark_file}}, load_inputs(target)
+
+
+def scored(settings, **fields):
+    """A test's labels and its sides' scores (sides, F, N)."""
+    claims = stated(settings=settings, **fields)
+    return judged_texts(claims, claims.claims[0], "here").labels, score_claim(claims, claims.claims[0], "here", 0)
+
+
+def test_sides_are_scored_on_the_groups_in_their_order(here):
+    labels, found = scored(here[0], against=["chance", {"detector": "min_k"}])
+    assert len(labels) == 16 and not found[1].any() and found[2].all()
+    positive, negative = {"of": "members", "group": [2, 2]}, {"of": "members", "group": [1, 4]}
+    labels, found = scored(here[0], positive=positive, negative=negative)
+    members = np.flatnonzero(here[1].labels == 1)
+    assert labels.tolist() == [1] * 4 + [0] * 2
+    for [row], name in zip(found, ["ppl", "min_k"], strict=True):
+        np.testing.assert_allclose(row, scores_of(here[1], name)[[*members[4:], *members[:2]]])
+
+
+@pytest.mark.parametrize(
+    ("detector", "options"),
+    [("min_k", {"k": [10, 50, 100]}), ("surp", {"entropy_threshold": float("inf"), "k": [20, 60]}), ("surp", "grid")],
+)
+def test_options_are_chosen_on_each_fifth_and_all_sides_judged_on_the_others(here, detector, options):
+    side = {"detector": detector, "options": options}
+    labels, found = scored(here[0], a=side, against=[{"detector": "ppl"}, "chance"])
+    texts = np.argsort(-here[1].labels, kind="stable")  # members, then non-members
+    assert labels.tolist() == here[1].labels[texts].tolist() and found.shape == (3, 5, 16)
+    grid = DETECTORS[detector].grid if options == "grid" else options
+    lists = {name: value if isinstance(value, list) else [value] for name, value in grid.items()}
+    candidates = [
+        scores_of(here[1], detector, **dict(zip(lists, values, strict=True)))[texts]
+        for values in product(*lists.values())
+    ]
+    ppl = scores_of(here[1], "ppl")[texts]
+    for f, (val_idx, test_idx) in enumerate(folds(labels)):
+        best = max(candidates, key=lambda scores: auc(labels[val_idx], scores[val_idx]))
+        np.testing.assert_allclose(found[0, f, test_idx], best[test_idx], atol=1e-12)
+        np.testing.assert_allclose(found[1, f, test_idx], ppl[test_idx])
+        assert not found[2, f, test_idx].any()
+        assert np.isnan(found[:, f, val_idx]).all(), "a text that was chosen on is not judged"
+
+
+def test_a_probe_is_one_of_the_candidates_of_each_fifth(tmp_path, tiny_model, benchmark_file):
+    """Learning rate and layer are chosen like any grid, and both sides are judged on the same texts."""
+    unseen = tmp_path / "unseen.txt"
+    unseen.write_text("".join(f"The stone number {i} stands {7 * i} miles behind the old mill\n" for i in range(12)))
+    folder = tiny_model("gpt_neox", max_position_embeddings=512)
+    settings = {"here": {"model": folder, "benchmark": benchmark_file, "n_words": 4}}
+    labels, found = scored(settings, a={"detector": "probe", "training": str(unseen), "n_training": 8})
+    benchmark = load_benchmark(benchmark_file, 4)
+    collected = probe.collect(folder, benchmark.texts, load_unseen(str(unseen), benchmark, 8))
+    candidates = probe.probe_candidates(probe.fit_probes(collected.proxies, collected.coin), collected.target)
+    candidates = candidates.take(np.argsort(-benchmark.labels, kind="stable"))  # members first
+    for f, (val_idx, test_idx) in enumerate(folds(labels)):
+        expected = candidates.scores[candidates.best(labels, val_idx)]
+        np.testing.assert_array_equal(found[0, f, test_idx], expected[test_idx])
+        assert np.isnan(found[:, f, val_idx]).all()
+
+
+def test_each_training_seed_draws_the_probes_texts_and_its_coin(monkeypatch, benchmark_file):
+    drawn, collected = [], probe.Collected({}, None, None)
+    monkeypatch.setattr(scores, "load_unseen", lambda *args: drawn.append(("texts", args[3])) or ["a"])
+    monkeypatch.setattr(scores, "collect", lambda *_, seed: drawn.append(("coin", seed)) or collected)
+    monkeypatch.setattr(scores, "probe_candidates", lambda *_: None)
+    for seed in (0, 2):
+        scores._candidates(Target(model="m", benchmark=benchmark_file), spec.Side(detector="probe", training="a"), seed)
+    assert drawn == [("texts", 0), ("coin", 0), ("texts", 2), ("coin", 2)]
+
+
+def test_neighbors_are_those_of_the_cut_texts(model_folder, masked_folder, benchmark_file):
+    target = Target(model=model_folder, benchmark=benchmark_file, masked=masked_folder, n_neighbors=3)
+    settings = {"here": target.model_dump(exclude_defaults=True) | {"n_words": 4}}
+    inputs, _ = cut_inputs(load_inputs(target), 4)
+    found = scored(settings, a={"detector": "neighbor"})[1]
+    np.testing.assert_array_equal(found[0, 0], scores_of(inputs, "neighbor")[np.argsort(-inputs.labels, kind="stable")])
+
+
+@pytest.mark.parametrize("part", ["head", "middle", "tail", "all", None])
+def test_a_side_is_a_part_of_each_text_or_a_cut_of_it(here, part):
+    found = scored(here[0], a={"detector": "ppl", "n_words": {"here": 3}, "part": part})[1]
+    texts = np.argsort(-here[1].labels, kind="stable")
+    if part is None:
+        expected = scores_of(cut_inputs(here[1], 3)[0], "ppl")
+    else:  # nine words: "The stone number", "1 stands near", "the old Mill"
+        whole = scores_of(load_inputs(here[1].target.but(n_words=3, part="all")), "ppl").reshape(16, 3)
+        expected = {"head": whole[:, 0], "middle": whole[:, 1], "tail": whole[:, 2], "all": whole.mean(axis=1)}[part]
+    np.testing.assert_allclose(found[0, 0], expected[texts], atol=1e-5)
+    np.testing.assert_allclose(found[1, 0], scores_of(here[1], "min_k")[texts], atol=1e-5)
+
+
+def test_a_side_without_a_corpus_has_all_tokens_alike(model_folder, benchmark_file, corpus_file):
+    place = Target(model=model_folder, benchmark=benchmark_file, corpus=corpus_file)
+    against = [{"detector": "dc_pdd", "corpus": "none"}]
+    counted, alone = scored({"here": place}, a={"detector": "dc_pdd"}, against=against)[1][:, 0]
+    inputs = load_inputs(place)
+    alike = replace(inputs["frequency"], counts=np.zeros_like(inputs["frequency"].counts))
+    order = np.argsort(-inputs.labels, kind="stable")
+    np.testing.assert_allclose(alone, scores_of(inputs.given(frequency=alike), "dc_pdd")[order])
+    np.testing.assert_allclose(counted, scores_of(inputs, "dc_pdd")[order])
+
+
+# --- recorded seeds ---
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch, here):
+    """A claim, and a file with its three seeds; a folder has one seed, so the scores of all three are the same."""
+    claims = stated(settings=here[0])
+    live = score_claim(claims, claims.claims[0], "here", 0)
+    monkeypatch.setattr(scores, "RECORDED_FILE", tmp_path / "claims.parquet")
+    monkeypatch.setattr(scores, "weights_of", lambda *names: str(names))
+    with monkeypatch.context() as patch:
+        patch.setattr(scores, "claim_scores", lambda *_: live)
+        write_recorded(scores.RECORDED_FILE, seed_rows(claims, [0, 1, 2]))
+    return claims, live
+
+
+def test_recorded_seeds_come_back(recorded):
+    claims, live = recorded
+    labels, found, left_out = scores.seeds_of(claims, claims.claims[0], "here")
+    assert list(found) == [0, 1, 2] and not left_out and labels.sum() == 8
+    for of_seed in found.values():
+        np.testing.assert_allclose(of_seed, live, rtol=1e-6)
+
+
+def test_a_seed_of_another_test_text_weight_or_version_is_left_out_and_seed_0_computed(recorded, here, monkeypatch):
+    claims, _ = recorded
+
+    def seeds(stated_claims=claims):
+        [judgement] = judge_all(stated_claims)
+        return judgement.seeds, judgement.left_out
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scores, "weights_of", lambda *_: "of another processor")
+        (found, [why]) = seeds()
+        assert found == (0, 1, 2) and "seed 0" in why and "weights" in why
+    with monkeypatch.context() as patch:
+        patch.setitem(VERSIONS, "scoring", 7)
+        found, left_out = seeds()
+        assert found == (0,) and len(left_out) == 3 and "scoring" in left_out[1]
+    with monkeypatch.context() as patch:  # of a detector that is no side of the claim
+        patch.setitem(DETECTORS, "zlib", replace(DETECTORS["zlib"], version=7))
+        assert seeds() == ((0, 1, 2), ())
+    found, left_out = seeds(stated(settings=here[0], against=[{"detector": "zlib"}]))
+    assert found == (0,) and len(left_out) == 3
+
+
+def test_a_seed_that_is_not_recorded_is_scored_once_a_test(here, monkeypatch, tmp_path):
+    monkeypatch.setattr(scores, "RECORDED_FILE", tmp_path / "none.parquet")
+    claims, calls = stated(settings=here[0]), []
+    first = judge(claims, claims.claims[0], "here")
+    monkeypatch.setattr(scores, "score_claim", lambda *args: calls.append(args) or score_claim(*args))
+    monkeypatch.setattr(verdict, "measure", lambda *_: calls.append("measured"))
+    assert judge(claims, claims.claims[0], "here") == first and first.seeds == (0,) and not calls
+
+
+def test_what_is_recorded_of_the_lab_is_judged_without_a_model_or_a_text(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("this takes a text or a model")
+
+    for module, name in ((LabCorpus, "read"), (scores, "claim_scores"), (scores, "load_benchmark")):
+        monkeypatch.setattr(module, name, never)
+    claim, setting = next(test for test in CLAIMS.tests() if test[1] == "Small English")
+    judged = judge(CLAIMS, claim, setting)
+    assert judged.seeds == (0, 1, 2) and not judged.left_out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("claim", "setting"), [("surp-beats-min-k", "Chinese"), ("contamination-shows-with-repeats", "Repeats")]
+)
+def test_what_is_recorded_is_what_the_stored_models_give_today(claim, setting):
+    [test] = [one for one, where in CLAIMS.tests() if (one.id, where) == (claim, setting)]
+    recorded = scores.seeds_of(CLAIMS, test, setting)[1][0]
+    np.testing.assert_allclose(score_claim(CLAIMS, test, setting, 0), recorded, atol=1e-3)
+
+
+# --- the rule ---
+
+
+@pytest.mark.parametrize(
+    ("shifts", "test", "expected"),
+    [
+        ([2, 0], {}, "supported"),
+        ([2, 0], {"n": 2}, "inconclusive"),
+        ([0, 2], {}, "not supported"),
+        ([1, 1], {}, "no difference that matters"),
+        ([2, 0, 1], {}, "supported"),
+        ([2, 0, 3], {}, "not supported"),  # one of two fails
+        ([2, 0, 1, 3], {"most": True}, "supported"),  # two of three hold
+        ([2, 0, 3], {"most": True}, "not supported"),  # one of two is not most
+        ([1, 1.01], {"expect": "equivalent", "margin": 0.05}, "supported"),
+        ([2, 0], {"expect": "equivalent", "margin": 0.05}, "not supported"),
+        ([1, 0.98], {"matters": 0.1}, "no difference that matters"),
+        ([1, 0.98, 3], {"matters": 0.1}, "not supported"),
+        ([2, 0], {"confounded": "another cause"}, "confounded"),
+    ],
+)
+def test_verdict_over_seeds(shifts, test, expected):
+    assert judged(shifts, **test).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("shifts", "test", "is_uninformative"),
+    [
+        ((0, 0.01), {"margin": 0.15}, True),
+        ((2, 2), {"margin": 0.05}, False),
+        ((0, 2), {"margin": 0.05}, False),  # one of them finds something
+        ((-2, 0), {"margin": 0.05}, False),  # and so it does below 0.5
+        ((0, 0), {"margin": 0.05, "against": ["chance"]}, False),  # chance is what is claimed
+        ((0, 0.01), {"margin": 0.01}, False),  # the intervals contain 0.5, and reach further
+    ],
+)
+@pytest.mark.parametrize("n_folds", [1, 5])
+def test_an_equality_of_sides_at_chance_is_uninformative(shifts, test, is_uninformative, n_folds):
+    claim = claim_of(**({"expect": "equivalent", "against": [{"detector": "zlib"}]} | test))
+    seeds = {s: np.array([[scores_at(shift, 10 + s)] * n_folds for shift in shifts]) for s in range(3)}
+    for f, (val_idx, _) in enumerate(folds(LABELS) if n_folds > 1 else ()):
+        for of_seed in seeds.values():
+            of_seed[:, f, val_idx] = np.nan
+    found = judgement(claim, "here", PLACE, measure(claim, LABELS, seeds, {}))
+    assert (found.verdict == "uninformative") is is_uninformative
+    assert ("all at chance" in tables.claims_table([found]).data["verdict"][0]) is is_uninformative
+
+
+@pytest.mark.parametrize(
+    ("shifts", "control", "expected"),
+    [
+        ((1, 1), (1, 1), "uninformative"),  # the control lies within the margin, too
+        ((1, 1), (1, 0), "supported"),
+        ((1, 0), (1, 1), "not supported"),  # an equality that fails says something, whatever its control does
+    ],
+)
+def test_an_equality_that_holds_for_its_control_is_uninformative(shifts, control, expected):
+    sides = {"against": [{"detector": "min_k"}], "control": {"detector": "zlib"}}
+    found = judged(shifts, of_control=control, expect="equivalent", margin=0.05, **sides)
+    assert found.verdict == expected and ("control" in found.because) is (expected == "uninformative")
+    assert ", the control" in tables.claims_table([found]).data[tables.DIFFERENCE][0]
+
+
+def lead(of, error=0.001):
+    return Lead("c", of, (error, error))
+
+
+@pytest.mark.parametrize(
+    ("printed", "size", "expected"),
+    [
+        (lead(0.24, 0.01), "as printed", "supported"),
+        (lead(0.9, 0.01), "smaller than printed", "supported"),
+        (lead(0.02, 0.01), "larger than printed", "supported"),
+        (lead(0.02, 0.02), "larger than printed", "beyond the paper's sample"),  # 1.53 errors are shown in a third
+    ],
+)
+def test_a_verdict_says_how_the_lead_compares_with_the_printed_one(monkeypatch, printed, size, expected):
+    monkeypatch.setattr(verdict, "leads_of", lambda claim: ((printed,),))
+    claim = claim_of(against=["chance"])
+    seeds = {s: np.array([[scores_at(1, s)], [scores_at(0, s)]]) for s in range(3)}
+    found = judgement(claim, "here", PLACE, measure(claim, LABELS, seeds, {}))
+    assert (found.sizes, found.verdict) == ((size,), expected)
+    assert f"against chance ({size}: {printed.lead:+.3f}; " in tables.claims_table([found]).data[tables.DIFFERENCE][0]
+
+
+def test_half_of_the_smallest_printed_lead_matters_where_that_is_less():
+    measured = Measured((0, 1, 2), (Comparison(Interval(0.002, 0.0016, 0.0035), 0.0),))
+    for leads, expected in (
+        ([lead(0.5), lead(0.003), lead(-0.2)], "supported"),
+        ([lead(0.008)], "no difference that matters"),
+        ([lead(0.5)], "no difference that matters"),
+        ([], "no difference that matters"),
+    ):
+        assert verdict.verdict(claim_of(), measured, [leads]) == (expected, "")
+
+
+def test_seeds_that_vary_more_than_texts_do_are_named():
+    for shifts, dominate in (((0.1, 1, 2), True), ((1, 1, 1), False)):
+        seeds = {s: np.array([[scores_at(x, 7)], [scores_at(0, 8)]]) for s, x in enumerate(shifts)}
+        found = judgement(claim_of(), "here", PLACE, measure(claim_of(), LABELS, seeds, {}))
+        assert found.seeds_dominate is dominate
+        assert ("vary more than texts" in tables.claims_table([found]).data["verdict"][0]) is dominate
+
+
+# --- pages ---
+
+
+def test_a_page_that_names_an_unknown_claim_is_an_error():
+    with pytest.raises(ValueError, match="surp-is-magic"):
+        judge_on(["another/model"], ["surp-beats-min-k", "surp-is-magic"])
+
+
+def test_a_page_judges_its_claims_once_in_the_settings_of_its_models(monkeypatch):
+    settings = {name: {"model": f"m/{name}", "benchmark": "b"} for name in ("one", "two", "three")}
+    claims, calls = stated(settings=settings, where=["one", "two"], more=[{"id": "y", "where": ["two", "three"]}]), []
+    monkeypatch.setattr(verdict, "book_claims", lambda: claims)
+    monkeypatch.setattr(verdict, "judge", lambda _, claim, setting: calls.append(setting) or (claim.id, setting))
+    verdict._judge_once.cache_clear()
+    assert judge_on(["m/two"], ["x", "y"]) == [("x", "two"), ("y", "two")]
+    assert judge_on(["m/one", "m/three"], ["y"]) == [("y", "three")]
+    assert judge_on(["m/one", "m/two"], ["x"]) == [("x", "one"), ("x", "two")]
+    assert calls == ["two", "two", "three", "one"]
+    verdict._judge_once.cache_clear()
 
 
 def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():
-    ids = [claim.id for claim in load_claims().claims]
-    assert "No claim" in claims.verdicts("another/model", ids).data
-    assert claims.answer("another/model", ids).data == ""
-    assert "No claim" in claims.verdicts(["lab/en-900k"], []).data
+    ids = [claim.id for claim in CLAIMS.claims]
+    assert "No claim" in tables.verdicts("another/model", ids).data
+    assert tables.answer("another/model", ids).data == ""
 
 
-def test_an_answer_has_the_first_claims_numbers_and_counts_the_verdicts_of_more_than_one_other(tmp_path, monkeypatch):
-    claim = load_written(claim_of(against=["chance"]), tmp_path).claims[0]
-    seeds = [SeedScores(s, np.array([scores_at(2, s), np.zeros(200)]), "t") for s in range(3)]
-    one = judge(claim, "here", PLACE, LABELS, seeds)
-    of_id = [replace(one, claim=claim.model_copy(update={"id": n, "claim": f"Claim {n}."})) for n in "abc"]
-    of_id += [replace(of_id[2], setting="there", verdict="not supported")]
-    change = Change(date="2026-11-20", what="w", why="y", seen="s")
-    was = claim.model_copy(update={"former_of": "b", "history": (change,)})
-    of_id += [replace(one, claim=was, verdict=verdict) for verdict in ("supported", "inconclusive")]
-    monkeypatch.setattr(
-        claims, "judge_on", lambda models, ids: [j for j in of_id if {j.claim.id, j.claim.former_of} & {*ids}]
-    )
-    difference = claims.three_digits(one.comparisons[0].difference)
-    in_full = f"supported** in here (`{PLACE.model}`), AUC above chance {difference}."
-    both = claims.answer("m", ["b", "a"]).data
+def test_an_answer_has_the_first_claims_numbers_and_counts_the_verdicts_of_more_than_one_other(monkeypatch):
+    one = judged([2, 0])
+    changes = [{"date": "2026-11-20", "what": "w", "why": "y", "seen": "s", "was": {"most": False}}]
+    of_b = one.claim.model_copy(update={"id": "b", "history": claim_of(history=changes).history})
+    by_id = {n: replace(one, claim=one.claim.model_copy(update={"id": n, "claim": f"Claim {n}."})) for n in "ac"}
+    by_id["b"] = replace(one, claim=of_b.model_copy(update={"claim": "Claim b."}))
+    every = [*by_id.values(), replace(by_id["c"], setting="there", verdict="not supported")]
+    former = [{"claim": "b", "until": "2026-11-20", "model": "m", "verdict": v} for v in ("supported", "inconclusive")]
+    monkeypatch.setattr(tables, "_former", lambda: {"tests": former})
+    monkeypatch.setattr(tables, "judge_on", lambda models, ids: [j for j in every if j.claim.id in ids])
+    in_full = f"supported** in here (`m`), AUC above chance {tables.three_digits(one.comparisons[0].difference)}."
+    both = tables.answer("m", ["b", "a"]).data
     assert both.count(in_full) == 2 and both.index("Claim b.") < both.index("Claim a.")
     assert f"{in_full} By its former tests: inconclusive until 2026-11-20. *Claim a.*" in both
-    text = claims.answer("m", ["a", "b", "c"]).data
+    text = tables.answer("m", ["a", "b", "c"]).data
     assert text.count(in_full) == 1 and text.endswith(
         "2 more claims, each with the worst of its verdicts: 1 supported, 1 not supported."
     )
 
 
-def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out(tmp_path):
-    claim = load_written(claim_of(against=["chance"]), tmp_path).claims[0]
-    seeds = [SeedScores(s, np.array([scores_at(2, s), np.zeros(200)]), "t") for s in range(3)]
-    one, all_three = (judge(claim, "here", PLACE, LABELS, seeds[:n]) for n in (1, 3))
-    text = claims.summary([replace(one, left_out=("seed 1: recorded for other texts",)), all_three])
+# --- tables ---
+
+
+def test_the_ledger_holds_every_former_test_once_in_the_table_the_results_and_the_count():
+    [history] = [claim.history for claim in CLAIMS.claims if claim.id == "insensitive-to-corpus"]
+    found = judged([2, 0], id="insensitive-to-corpus", history=history)
+    names = tables.claims_table([found]).data["claim"][1:]
+    assert [name[:29] for name in names] == [f"Former test, until 2026-11-{day}" for day in (25, 20)]
+    assert len(tables.claims_table([found], former_on=()).data) == 1
+    results = [r for r in tables.claim_results([found]) if r.row == "insensitive-to-corpus until 2026-11-25"]
+    assert [r.metric for r in results] == ["auc_difference"] * 2 + [tables.VERDICT] and results[2].why == "supported"
+    assert "2 former tests" in tables.summary([found])
+
+
+def test_the_history_has_the_verdicts_before_and_after_each_change():
+    table = tables.history_table(CLAIMS, [judged([2, 0])]).data
+    [row] = table[(table["claim"] == "insensitive-to-corpus") & (table["date"] == "2026-11-20")].to_dict("records")
+    assert row["verdict before"] == "English: supported"
+    assert len(table) == len(CLAIMS.history) + sum(len(c.history) for c in CLAIMS.claims) + len(
+        tables._former()["rules"]
+    )
+
+
+def test_claims_are_counted_by_each_criterion_without_their_repetitions():
+    found = [
+        judged([1, 0]),
+        judged([0, 1], id="y", repeats="x"),
+        judged([0, 1], id="z", expect="equivalent", margin=0.05),
+    ]
+    counted = tables.tally_table(found)
+    assert counted["holds"].tolist() == [1, 1, 1, 0, 0] and counted["of claims"].tolist() == [2, 2, 2, 0, 0]
+    assert tables.tiles(found) == {tables.OTHERS: ["supported", "not supported"]}
+    [(name, row)] = tables.spread_table(found).T.items()
+    assert (name, row["verdicts"]) == ("x", "1 supported, 1 not supported")
+
+
+def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out():
+    one, three = judged([2, 0], n=1), judged([2, 0])
+    text = tables.summary([replace(one, left_out=("seed 1: recorded for other texts",)), three])
     assert "**2 tests**" in text and "1 supported" in text and "1 inconclusive" in text and "1 to 3" in text
     assert text.endswith("- x, here, seed 1: recorded for other texts")
-    assert "eft out" not in claims.summary([all_three])
+    assert "eft out" not in tables.summary([three])
 
 
-def test_rows_of_the_worst_differences(tmp_path):
-    against = [{"detector": "zlib"}, "chance"]
-    claim = load_written(claim_of(against=against, expect="equivalent", margin=0.1), tmp_path).claims[0]
-    seeds = [SeedScores(0, np.array([scores_at(2, 0), scores_at(2, 0), scores_at(0, 8)]), "t")]
-    judgement = judge(claim, "here", PLACE, LABELS, seeds)
-    far = max((c.difference for c in judgement.comparisons), key=lambda d: d.estimate)
-    assert claims.difference_of([judgement], claim.id, "here") == far and far.estimate > 0.1
-    claim = load_written(claim_of(against=[{"detector": "zlib"}, "chance"]), tmp_path).claims[0]
-    judgement = judge(claim, "here", PLACE, LABELS, three_seeds(2, 1, 0))
-    lowest = min((c.difference for c in judgement.comparisons), key=lambda d: d.estimate)
-    assert claims.forest_rows([judgement]) == {claim.claim: {"here (worst of 2)": (lowest, "supported", None)}}
-    assert claims.difference_of([judgement], claim.id, "here") == lowest
+def test_the_difference_that_speaks_most_against_a_claim_is_shown():
+    equal = judged([2, 2, 0], expect="equivalent", margin=0.1)
+    far = max((c.difference for c in equal.comparisons), key=lambda d: d.estimate)
+    assert tables.difference_of([equal], "x", "here") == far and far.estimate > 0.1
+    greater = judged([2, 1, 0])
+    lowest = min((c.difference for c in greater.comparisons), key=lambda d: d.estimate)
+    assert tables.forest_rows([greater]) == {"c": {"here (worst of 2)": (lowest, "supported", None)}}
+    assert tables.difference_of([greater], "x", "here") == lowest
 
 
-def three_seeds(*shifts):
-    """Scores of three seeds, each side's members so many standard deviations higher."""
-    return [SeedScores(s, np.array([scores_at(d, 10 * s + i) for i, d in enumerate(shifts)]), "t") for s in range(3)]
+def test_tests_are_grouped_by_paper_in_the_books_order():
+    of = {paper: judged([2, 0], paper=paper) for paper in ("surp", "min-k", "others")}
+    expected = {"Min-K% Prob": [of["min-k"]], "SURP": [of["surp"]], tables.OTHERS: [of["others"]]}
+    assert list(tables.by_paper([*of.values()]).items()) == list(expected.items())
 
 
-def test_tests_are_grouped_by_paper_in_the_books_order_and_former_ones_are_left_out(tmp_path):
-    claim = load_written(claim_of(), tmp_path).claims[0]
-    one = judge(claim, "here", PLACE, LABELS, three_seeds(2, 0))
-    of = {paper: replace(one, claim=claim.model_copy(update={"paper": paper})) for paper in ("surp", "min-k", "others")}
-    former = replace(of["surp"], claim=of["surp"].claim.model_copy(update={"former_of": "x"}))
-    grouped = claims.by_paper([*of.values(), former])
-    assert grouped == {"Min-K% Prob": [of["min-k"]], "SURP": [of["surp"]], "Claims of others": [of["others"]]}
-
-
-def test_an_objection_stands_beside_the_verdicts_of_a_claim_and_of_its_repetitions(tmp_path):
-    claim = load_written(claim_of(objection="too small", answer="so it is"), tmp_path).claims[0]
-    again = claim.model_copy(update={"repeats": "x", "a": claim.a.model_copy(update={"n_words": {"here": 9}})})
-    other = claim.model_copy(update={"id": "y", "objection": ""})
-    judged = [judge(of, "here", PLACE, LABELS, three_seeds(2, 0)) for of in (claim, again, other)]
-    [row] = claims.objections_table(judged, claims.OTHERS).data.to_numpy().tolist()
+def test_an_objection_is_beside_the_verdicts_of_a_claim_and_of_its_repetitions():
+    own = judged([2, 0], objection="too small", answer="so it is")
+    again = judged([2, 0], repeats="x", a={"detector": "ppl", "n_words": {"here": 9}})
+    [row] = tables.objections_table([own, again, judged([2, 0], id="y")], tables.OTHERS).data.to_numpy().tolist()
     assert row[2:] == ["too small", "so it is"] and "• supported; no lead" in row[1] and "here; here, 9 words" in row[1]
-    assert claims.objections_table(judged, "SURP").data.empty
+    assert tables.objections_table([own], "SURP").data.empty
 
 
-def test_the_auc_of_a_side_is_the_mean_over_seeds(tmp_path, monkeypatch):
-    stated, seeds = load_written(claim_of(against=[{"detector": "zlib"}, "chance"]), tmp_path), three_seeds(2, 1, 0)
-    for seed in seeds:
-        seed.scores[2] = 0  # all tie, as under chance
-    monkeypatch.setattr(claims, "seeds_of", lambda *_: (LABELS, seeds, []))
-    found = claims.side_aucs(stated, stated.claims[0].id, "here")
+def test_the_auc_of_a_side_is_the_mean_over_seeds(monkeypatch):
+    claims, seeds = stated(against=[{"detector": "zlib"}, "chance"]), seeds_at(2, 1, 0)
+    monkeypatch.setattr(tables, "seeds_of", lambda *_: (LABELS, seeds, []))
+    found = tables.side_aucs(claims, "x", "here")
     assert list(found) == ["PPL", "Zlib"]
     for i, interval in enumerate(found.values()):
-        by_seed = [auc(LABELS, seed.scores[i]) for seed in seeds]
-        assert np.isclose(interval.estimate, np.mean(by_seed)) and interval.low < interval.estimate < interval.high
+        expected = np.mean([auc(LABELS, of_seed[i, 0]) for of_seed in seeds.values()])
+        assert np.isclose(interval.estimate, expected) and interval.low < interval.estimate < interval.high
 
 
-def test_the_table_of_claims_says_what_each_side_is(tmp_path):
+def test_the_table_of_claims_says_what_each_side_is():
     against = [
         {"detector": "surp", "options": "grid", "part": "head", "n_words": {"here": 64}},
         {"detector": "min_k", "options": {"k": 10}, "model": {"here": "m/small"}},
         "chance",
     ]
-    claim = load_written(claim_of(against=against), tmp_path).claims[0]
-    seeds = [SeedScores(0, np.array([scores_at(2, i) for i in range(4)]), "texts")]
-    table = claims.claims_table([judge(claim, "here", PLACE, LABELS, seeds)]).data
-    [row] = table.to_dict("records")
-    differences = row["difference of AUC (or TPR) [95% interval]"]
+    [row] = tables.claims_table([judged([2, 1, 1, 0], n=1, against=against)]).data.to_dict("records")
     for words in ("chosen on a fifth", "head", "64 words", "k = 10", "m/small", "against chance"):
-        assert words in differences
+        assert words in row[tables.DIFFERENCE]
     assert row["verdict"] == "inconclusive (1 seed; own model)"
-    assert row["where"] == "here: m on b" and differences.startswith("PPL:\n• ")
+    assert row["where"] == "here: m on b" and row[tables.DIFFERENCE].startswith("PPL:\n• ")
 
 
-def test_a_sentence_tells_ahead_behind_level_and_unknown_in_three_digits():
+def test_a_sentence_says_ahead_behind_level_and_unknown_in_three_digits():
     intervals = [(0.05, 0.02, 0.08), (-0.05, -0.08, -0.02), (0.005, 0.001, 0.009), (0.02, -0.02, 0.06)]
-    said = [claims.leads(Interval(*interval)) for interval in intervals]
+    said = [tables.leads(Interval(*interval)) for interval in intervals]
     assert all(word in one for word, one in zip(("ahead", "behind", "level", "not"), said, strict=True))
-    assert claims.three_digits(Interval(-0.0002, -0.0014, 0.1234)) == "0.000 [-0.001, 0.123]"
+    assert tables.three_digits(Interval(-0.0002, -0.0014, 0.1234)) == "0.000 [-0.001, 0.123]"

@@ -6,17 +6,14 @@ import matplotlib
 import numpy as np
 import oracles
 import pytest
-from conftest import page_parameters
-from page_code import functions_of, method_of, page_of
+from page_code import functions_of, method_of
 
 matplotlib.use("Agg")
 
 from mialib.benchmarks import Benchmark
-from mialib.detectors import DETECTORS
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import Target, inputs_of
 from replication import pages
-from replication.results import load_results
 
 WORDS = [f"word{i}" for i in range(60)]
 
@@ -92,20 +89,3 @@ def test_other_members_are_an_error_that_counts_them(steps):
     other = inputs_of(alike.target, replace(alike.benchmark, texts=texts))
     with pytest.raises(ValueError, match=r"own and alike .*1 .*60"):
         pages.check_same_members([own, other])
-
-
-@pytest.fixture(scope="module")
-def whole(tiny_model, tmp_path_factory):
-    """The page's names and its results, of two steps."""
-    wanted, of_page = page_parameters([tiny_model("gpt_neox")], tmp_path_factory.mktemp("shift"))
-    names = {name: wanted[name] for name in ("models", "corpora", "out")}
-    return page_of("distribution_shift", **names, **of_page["distribution_shift"]), load_results(wanted["out"])
-
-
-def test_every_detector_and_baseline_is_measured_and_two_steps_of_one_name_are_an_error(whole, tmp_path):
-    page, results = whole
-    rows = [DETECTORS[name].label for name in page["detectors"]] + ["Blind: tf-idf"]
-    columns = ["members − own", "members − shifted", "own − shifted (control)"]
-    assert [(r.column, r.row) for r in results] == [(column, row) for column in columns for row in rows]
-    with pytest.raises(ValueError, match="alike, alike"):
-        page_of("distribution_shift", names="alike, alike", benchmarks="a.jsonl, b.jsonl")

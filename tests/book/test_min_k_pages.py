@@ -1,8 +1,7 @@
-"""Min-K% Prob's pages: each visible method against a definition written out, and the pages on a tiny model."""
+"""Min-K% Prob's pages: their own functions by hand, and those of the lab alone on a tiny model."""
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ from mialib.metrics import Interval, auc_interval, threshold_at_fpr
 from mialib.token_stats import TokenStats
 from replication import example_texts, profile, token_view
 from replication.lab.source import lab_recipe, member_times
-from replication.results import load_results, mean_interval
+from replication.results import load_results
 
 matplotlib.use("Agg")
 
@@ -54,34 +53,6 @@ def page(name, folder, **parameters):
     return names, load_results(folder / "results.json")
 
 
-def test_the_sweep_takes_any_detector_that_has_a_k(model_folder, benchmark_file, tmp_path):
-    given = {"models": model_folder, "benchmarks": benchmark_file, "lengths": "4, 8", "k_values": "50"}
-    names, found = page("min_k_sweep", tmp_path, detectors="min_k,surp", **given)
-    assert [r.row for r in found if r.metric == "auc"] == [
-        f"{d}, k = {k}" for d in ("Min-K% Prob", "SURP") for k in (20, 50)
-    ]
-    [inputs] = names["ladder"]
-    expected = auc_interval(inputs.labels, detect("surp", inputs.stats, k=50))
-    assert [r.interval for r in found if r.row == "SURP, k = 50" and r.metric == "auc"] == [expected]
-
-
-@pytest.mark.parametrize("k", [1, 20, 50, 100])
-def test_the_framed_tokens_are_those_whose_mean_is_the_score(inputs, tokenizer, k):
-    given = {"labels": inputs.labels, "fpr": 0.05, "threshold_at_fpr": threshold_at_fpr}
-    names = method_of("min_k_figure_1", inputs=inputs, k=k, **given)
-    for i, row in enumerate(inputs.stats):
-        selected = names["least_likely"](row, k)
-        others = np.delete(row.log_prob, selected)
-        assert len(selected) == max(1, len(row.log_prob) * k // 100)
-        assert row.log_prob[selected].mean() == pytest.approx(names["scores"][i])
-        assert row.log_prob[selected].max() <= min(others, default=0)
-        [view] = token_view.view_inputs(inputs, {"t": i}, tokenizer, "log_prob", k=k).values()
-        assert np.flatnonzero([token.is_counted for token in view.tokens]).tolist() == sorted(selected)
-    unseen = names["scores"][inputs.labels == 0]
-    assert (unseen > names["threshold"]).mean() <= 0.05
-    np.testing.assert_array_equal(names["is_called_member"], names["scores"] > names["threshold"])
-
-
 def test_the_steps_name_each_token():
     [row] = random_rows(0, [4])
     given = {"k": 100, "scores": [-1.0], "threshold": -2.0, "labels": np.array([1])}
@@ -103,7 +74,7 @@ def test_the_text_at_a_quantile_is_of_its_class_and_in_order():
         example_texts.typical_pair(LABELS, scores, 50)
 
 
-def test_the_contamination_rate_is_the_share_of_snippets_above_unseen_ones(model_folder, tmp_path):
+def test_documents_are_judged_apart_from_those_that_set_the_threshold(model_folder, tmp_path):
     nouns = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
     rows = [
         {"text": " ".join(f"the {noun} {i} of {place}" for noun in nouns[: 3 + i % 2]), "label": int(place == "here")}
@@ -113,44 +84,27 @@ def test_the_contamination_rate_is_the_share_of_snippets_above_unseen_ones(model
     file = tmp_path / "documents.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     names, found = page("min_k_books", tmp_path, models=model_folder, benchmarks=str(file), snippet_words=5, fpr=0.2)
-
-    document, scores, labels = names["document"], detect("min_k", names["snippets"].stats), names["labels"]
-    assert np.bincount(document).tolist() == [3 + i % 2 for i in range(12) for _ in range(2)]
+    document, scores = names["document"], detect("min_k", names["snippets"].stats)
     threshold = threshold_at_fpr(scores[np.isin(document, names["calibration"])], 0.2)
-    for d in range(24):
-        own = scores[document == d]
-        assert names["rate"][d] == np.mean(own > threshold)
-        assert names["mean_score"][d] == pytest.approx(own.mean()) and names["first_score"][d] == own[0]
+    rates = [np.mean(scores[document == d] > threshold) for d in range(24)]
+    np.testing.assert_array_equal(names["rate"], rates)
+    non_members = set(np.flatnonzero(names["labels"] == 0))
     assert not set(names["calibration"]) & set(names["held_out"])
-    assert set(names["calibration"]) | set(names["held_out"]) == set(np.flatnonzero(labels == 0))
-    by_row = {(r.metric, r.row): r.interval for r in found}
-    judged = np.concatenate([np.flatnonzero(labels == 1), names["held_out"]])
-    assert by_row["auc", "document: contamination rate"] == auc_interval(labels[judged], names["rate"][judged])
-    assert by_row["contamination_rate", "members"] == mean_interval(names["rate"][labels == 1])
-
-    counts = [Counter((names["rate"][texts] * 4).round()) for texts in (labels == 1, names["held_out"])]
-    assert names["n_steps"] == 4, "a document has at most four snippets"
-    bars = [bar.get_height() for bar in names["axes"].patches]
-    assert sum(bars[:5]) == sum(bars[5:]) == pytest.approx(1)
-    assert bars[0] == pytest.approx(counts[0][0] / 12) and bars[5] == pytest.approx(counts[1][0] / 6)
+    assert set(names["calibration"]) | set(names["held_out"]) == non_members
+    assert sum(bar.get_height() for bar in names["axes"].patches) == pytest.approx(2)
+    assert all(np.isfinite(r.ours) for r in found)
 
 
 def test_members_seen_equally_often_are_compared_with_all_non_members(model_folder, benchmark_file, tmp_path):
     given = {"models": model_folder, "benchmarks": benchmark_file, "corpora": "-", "repeats": "1,4"}
-    names, found = page("min_k_contamination", tmp_path, detectors="min_k,zlib,dc_pdd", **given)
-    labels, inputs = names["labels"], names["inputs"]
-    members = np.flatnonzero(labels == 1)
-    assert names["times"][members].tolist() == [1] * 4 + [4] * 4 and not names["times"][labels == 0].any()
-    by_cell = {(r.row, r.column): r for r in found}
-    assert list(by_cell) == [
-        (row, column) for column in ("seen 1×", "seen 4×") for row in ("Min-K% Prob", "Zlib", "DC-PDD")
-    ]
-    some = np.concatenate([members[4:], np.flatnonzero(labels == 0)])
-    expected = auc_interval(labels[some], detect("min_k", inputs.stats)[some])
-    assert by_cell["Min-K% Prob", "seen 4×"].interval == expected
-    assert by_cell["DC-PDD", "seen 4×"].ours is None, "without a corpus it is a dash"
-    assert {r.metric for r in found} == {"auc_by_times"}
-    assert list(names["trend"]) == ["Min-K% Prob", "Zlib"]
+    names, found = page("min_k_contamination", tmp_path, detectors="min_k,dc_pdd", **given)
+    labels = names["labels"]
+    assert names["times"][labels == 1].tolist() == [1] * 4 + [4] * 4 and not names["times"][labels == 0].any()
+    some = np.concatenate([np.flatnonzero(labels == 1)[4:], np.flatnonzero(labels == 0)])
+    expected = auc_interval(labels[some], detect("min_k", names["inputs"].stats)[some])
+    by_cell = {(r.row, r.column): r.interval for r in found}
+    assert by_cell["Min-K% Prob", "seen 4×"] == expected
+    assert by_cell["DC-PDD", "seen 4×"] is None, "without a corpus it is a dash"
 
 
 def test_how_often_members_were_seen_is_known(lab_profile, model_folder, benchmark_file, tmp_path):
@@ -181,26 +135,16 @@ def audit(labels, n_forgotten, margin=0.05):
 
 def test_how_many_were_forgotten_is_known(lab_profile, tiny_model, benchmark_file, tmp_path, monkeypatch):
     before, after = tiny_model("gpt_neox"), tiny_model("llama")
-    given = {"benchmarks": benchmark_file, "corpora": "-", "detectors": "min_k,zlib"}
+    given = {"benchmarks": benchmark_file, "corpora": "-", "detectors": "min_k"}
     with pytest.raises(ValueError, match=f"{after}: "):
         page("min_k_unlearning", tmp_path, models=f"{before},{after}", **given)
-    for n in (-1, 9):
-        with pytest.raises(ValueError, match=f"^{n} of 8 members forgotten"):
-            page("min_k_unlearning", tmp_path, models=f"{before},{after}", forgotten=n, **given)
-
+    with pytest.raises(ValueError, match="9 of 8 members"):
+        page("min_k_unlearning", tmp_path, models=f"{before},{after}", forgotten=9, **given)
     # In the place of one that was trained.
     monkeypatch.setattr("replication.lab.source.Lab.folder", lambda self, name: Path(after))
     monkeypatch.setattr("replication.lab.source.forgotten_texts", lambda name: ["of the recipe"] * 7)
     names, found = page("min_k_unlearning", tmp_path, models=f"{before},lab/unlearned", **given)
-    assert names["n_forgotten"] == 7
-    labels, pair = names["labels"], names["pair"]
-    some = np.concatenate([np.flatnonzero(labels == 1)[:7], np.flatnonzero(labels == 0)])
-    by_cell = {(r.row, r.column): r.interval for r in found}
-    for when, inputs in zip(("before", "after"), pair, strict=True):
-        expected = auc_interval(labels[some], detect("min_k", inputs.stats)[some])
-        assert by_cell["Min-K% Prob", f"forgotten, {when}"] == expected
-    loss = [-detect("ppl", inputs.stats)[some[:7]].mean() for inputs in pair]
-    assert names["rise"]["forgotten"] == pytest.approx(loss[1] - loss[0])
+    assert names["n_forgotten"] == 7 and all(np.isfinite(r.ours) for r in found)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from mialib.passes.inputs import Target, load_inputs
 from mialib.store import hash_texts
 from replication import pages, tables
 from replication.results import BOTH, load_results
-from replication.studies import probe_tables
 from replication.studies.probe_tables import BASELINES, REAL, SYNTHETIC, probe_column
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
@@ -124,32 +123,6 @@ def page_on(name, target, tmp_path, **parameters):
     return names, load_results(tmp_path / f"{name}.json")
 
 
-def test_tables_2_and_3_are_of_the_probe_that_the_page_shows(target, unseen_file, masked_folder, tmp_path):
-    given = {"references": target.reference, "masked": masked_folder, "n_neighbors": 2, "fields": "cs"}
-    names, results = page_on("probe_tables_2_3", target, tmp_path, **given, real=unseen_file)
-    [(name, of)] = names["columns"].items()
-    # The probe, what it chose, and the leak.
-    scores, best = names["chosen"][name, REAL]
-    library = names["library"][name, REAL]
-    assert best == (library.chosen.learning_rate, library.chosen.layer)
-    np.testing.assert_allclose(scores[best], library.scores)
-    np.testing.assert_array_equal(library.validation, of.val_idx)
-    by_row = {r.row: r.ours for r in results if r.column == name and r.metric == "auc"}
-    assert by_row[REAL] == pytest.approx(auc(of.labels, scores[best][of.test_idx]))
-    leak = auc(of.labels, library.leaking.scores[of.test_idx]) - auc(of.labels, library.scores[of.test_idx])
-    assert names["by_leak"][f"{name}: {REAL}"].difference.estimate == pytest.approx(leak)
-    assert any(r.column == f"{name}: cs" and r.row == REAL for r in results)
-    # Controls have a row a layer, and a column a rate and one where membership is known.
-    controls = [r for r in results if r.row.startswith("layer ")]
-    assert {r.row for r in controls} == {"layer 1", "layer 2"}
-    assert list(dict.fromkeys(r.column for r in controls)) == [
-        f"{name}: membership known",
-        f"{name}: the coin, rate 0.001",
-        f"{name}: the coin, rate 0.003",
-        f"{name}: the coin, rate 0.01",
-    ]
-
-
 def test_one_model_is_compared_with_nothing_and_no_unseen_texts_are_an_error(target, tmp_path, unseen_file):
     with pytest.raises(ValueError, match="needs unseen texts"):
         page_on("probe_tables_2_3", target, tmp_path, real="-")
@@ -190,22 +163,6 @@ def test_models_are_compared_on_the_same_texts(target, tiny_model, unseen_file, 
     with pytest.raises(ValueError, match="same texts"):
         given["benchmarks"] = [target.benchmark, str(tmp_path / "shorter.jsonl")]
         page_on("probe_figure_2", target, tmp_path, **given)
-
-
-def test_smaller_training_sets_are_part_of_larger_ones(target, unseen_file, tmp_path):
-    given = {"real": unseen_file, "sizes": "12, 6"}
-    names, results = page_on("probe_figure_3", target, tmp_path, **given)
-    assert list(names["learned"]) == [6, 12] and len(names["unseen"]) == 12
-    by_row = {(r.row, r.column): r.ours for r in results}
-    assert set(by_row) == {(row, n) for row in ("on the benchmark", "on its own texts") for n in ("6", "12")}
-    labels = names["labels"][names["test_idx"]]
-    first = probe_tables.probe_scores(target.model, names["texts"], names["labels"], names["unseen"][:6])
-    np.testing.assert_array_equal(first.test, names["test_idx"])
-    assert by_row["on the benchmark", "6"] == pytest.approx(auc(labels, first.scores[first.test]))
-    [(name, comparison)] = names["against"].items()
-    assert name == "6 − 12 texts", "the smallest number stands in for one that was not run"
-    expected = by_row["on the benchmark", "6"] - by_row["on the benchmark", "12"]
-    assert comparison.difference.estimate == pytest.approx(expected)
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from scipy.stats import norm
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.metrics import Interval, placements, split_scores
 from replication import real_model
-from replication.printed_leads import CORRELATIONS, auc_error, printed_leads, size_of, spread_between, tpr_error
+from replication.claims.printed import CORRELATIONS, auc_error, printed_leads, size_of, spread_between, tpr_error
 from replication.published import load_published, printed_table, published_along, surp_best_cell
 from replication.results import DASH
 

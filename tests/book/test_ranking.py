@@ -15,10 +15,12 @@ from page_code import functions_of
 from typer.testing import CliRunner
 
 from mialib.detectors import DETECTORS, Option
-from mialib.metrics import auc, compare_auc_over_seeds
+from mialib.metrics import auc
 from mialib.passes.inputs import cut_inputs, load_inputs, score_grid, scores_of
 from mialib.versions import VERSIONS
-from replication import judging, recorded
+from replication import recorded
+from replication.claims import scores as claim_scores
+from replication.claims.over_seeds import compare_auc_over_seeds
 from replication.commands import app
 from replication.studies import ranking
 from replication.studies.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, conditions, groups, runs
@@ -387,7 +389,7 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
 def test_one_command_records_both_files(monkeypatch):
     written = []
     monkeypatch.setattr(ranking, "rank_rows", lambda seeds: [("ranking", seeds)])
-    monkeypatch.setattr(judging, "seed_rows", lambda stated, seeds: [("claims", seeds)])
+    monkeypatch.setattr(claim_scores, "seed_rows", lambda stated, seeds: [("claims", seeds)])
     monkeypatch.setattr(recorded, "write_recorded", lambda path, rows: written.append((path.stem, *rows)))
     done = CliRunner().invoke(app, ["record", "--seed", "3"])
     assert done.exit_code == 0, done.output

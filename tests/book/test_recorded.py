@@ -17,10 +17,11 @@ from mialib.detectors import detect, get_detector
 from mialib.metrics import auc
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
 from mialib.token_stats import NUMBERS, TokenRow, TokenStats
-from replication import judging
 from replication import recorded as files
 from replication.blind_tables import leak_text
-from replication.claim_tests import Claims
+from replication.claims.scores import seed_rows
+from replication.claims.spec import Claims
+from replication.claims.verdict import judge
 from replication.commands import app
 from replication.lab.source import lab_recipe
 from replication.pages import times_known
@@ -263,7 +264,7 @@ def test_a_real_model_is_recorded_beside_what_it_was_and_with_its_probe(tiny_lab
     claims = Claims.model_validate(
         {"settings": {"here": place}, "claims": [CLAIM | {"a": {"detector": "ref"}, "against": ["chance"]}]}
     )
-    assert judging.judge_one(claims, claims.claims[0], "here").seeds == (0, 1)
+    assert judge(claims, claims.claims[0], "here").seeds == (0, 1)
     for name in ("recorded/notes-on", "recorded/notes-on-untouched"):
         scores, judged = files.recorded_probe(name)
         chosen = files.recorded_provenance(name)["probe"]
@@ -318,10 +319,10 @@ CLAIM |= {"a": {"detector": "surp", "options": "grid"}, "against": [{"detector":
 def test_a_claim_on_the_ladder_is_judged_over_all_recorded_seeds():
     place = {"model": "recorded/notes-small", "benchmark": "recorded/notes", "corpus": "recorded/notes"}
     claims = Claims.model_validate({"settings": {"here": place}, "claims": [CLAIM]})
-    judgement = judging.judge_one(claims, claims.claims[0], "here")
+    judgement = judge(claims, claims.claims[0], "here")
     assert judgement.seeds == (0, 1, 2) and not judgement.left_out
-    assert judging.seed_rows(claims, [0, 1, 2]) == [], "nothing of it is to be recorded once more"
+    assert seed_rows(claims, [0, 1, 2]) == [], "nothing of it is to be recorded once more"
     larger = CLAIM | {"against": [{"detector": "ppl", "model": {"here": "recorded/notes-large"}}]}
     claims = Claims.model_validate({"settings": {"here": place}, "claims": [larger]})
-    of_one_seed = judging.judge_one(claims, claims.claims[0], "here")
+    of_one_seed = judge(claims, claims.claims[0], "here")
     assert of_one_seed.seeds == (0,) and of_one_seed.verdict == "inconclusive", "the larger model has one training"

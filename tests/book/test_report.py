@@ -7,8 +7,8 @@ from test_slides import drawn, markdown
 
 from mialib.metrics import Interval
 from mialib.store import ROOT, write_json
-from replication.claim_tests import load_claims
-from replication.claims import VERDICT
+from replication.claims.spec import load_claims
+from replication.claims.tables import VERDICT
 from replication.pipeline import report
 from replication.profile import load_profile
 from replication.results import Result

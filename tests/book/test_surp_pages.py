@@ -1,20 +1,18 @@
-"""SURP's pages: what their visible cells compute, by hand and against the library."""
+"""SURP's pages: what their own functions compute, by hand."""
 
 import matplotlib
 import numpy as np
 import oracles
 import pytest
-from conftest import made_inputs, made_row, page_parameters, random_rows
-from page_code import functions_of, method_of, page_of
+from conftest import made_inputs, made_row, random_rows
+from page_code import functions_of, method_of
 
 matplotlib.use("Agg")
 
 from mialib.benchmarks import Benchmark
 from mialib.detectors import detect, surp_grid
-from mialib.metrics import auc, auc_interval, tpr_at_fpr, tpr_at_fpr_interval
-from mialib.model_selection import HELD_OUT, stratified_split
-from mialib.token_stats import TokenRow, TokenStats
-from replication.results import load_results, needs_more
+from mialib.metrics import tpr_at_fpr
+from mialib.token_stats import TokenStats
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 THRESHOLDS, KS = np.array([1.0, 2.5, 10.0]), np.array([10, 40, 100])
@@ -37,50 +35,12 @@ def inputs():
     return made_inputs(random_rows(2, lengths), np.tile([1, 0, 0], 20), lowercase=random_rows(3, lengths))
 
 
-def test_the_page_saves_the_auc_of_every_cell(tiny_model, tmp_path):
-    wanted, _ = page_parameters([tiny_model("gpt_neox")], tmp_path)
-    names = {name: wanted[name] for name in ("models", "benchmarks", "out")}
-    page = page_of("surp_figure_4", **names, entropy_step=2.5, k_step=40)
-    [column], results = page["columns"], load_results(wanted["out"])
-    assert len(results) == 4 * 2
-    for i, threshold in enumerate((2.5, 5, 7.5, 10)):
-        for j, k in enumerate((40, 80)):
-            [result] = [r for r in results if r.row == f"entropy < {threshold:g}" and r.column.endswith(f", k = {k}")]
-            scores = detect("surp", column.stats, entropy_threshold=threshold, k=k)
-            assert result.interval == auc_interval(column.labels, scores)
-            assert page["aucs"][column.target.column][i, j] == pytest.approx(result.ours)
-
-
 def test_a_model_without_entropies_is_an_error(inputs):
     lacking = TokenStats.from_rows(list(inputs.stats), provenance={"lacks": {"entropy": "behind an API"}})
     for name, given in (("surp_figure_4", {}), ("surp_figure_2", {"entropy_threshold": 2.0, "k": 20.0})):
         page = figure_4() | functions_of(name) | given
         with pytest.raises(ValueError, match="behind an API"):
             method_of(name, **page, columns=[inputs.given(stats=lacking)])
-
-
-def chosen_by_hand(labels, of_cells):
-    """The scores, on the other texts, of the cell that is best on a fifth of them."""
-    val_idx, test_idx = stratified_split(labels, HELD_OUT)
-    return max(of_cells, key=lambda scores: auc(labels[val_idx], scores[val_idx]))[test_idx]
-
-
-def test_surp_and_each_condition_alone_are_chosen_on_a_fifth_and_judged_on_the_others(inputs):
-    found = PAGE["compare_conditions"](inputs)
-    on_others = {
-        name: chosen_by_hand(inputs.labels, [detect(detector, inputs.stats, **options) for options in grid])
-        for name, detector, grid in [
-            ("SURP", "surp", [{"entropy_threshold": x, "k": k} for x in THRESHOLDS for k in KS]),
-            ("entropy threshold alone", "surp", [{"entropy_threshold": x, "k": 100} for x in THRESHOLDS]),
-            ("percentile alone", "surp", [{"entropy_threshold": np.inf, "k": k} for k in KS]),
-            ("Min-K% Prob", "min_k", [{"k": k} for k in KS]),
-        ]
-    }
-    labels, whole = inputs.labels[stratified_split(inputs.labels, HELD_OUT)[1]], on_others.pop("SURP")
-    assert len(found) == len(on_others) == 3
-    for (name, comparison), (alone, scores) in zip(found.items(), on_others.items(), strict=True):
-        assert name.startswith("SURP (ε = ") and f") − {alone} (" in name
-        assert comparison.difference.estimate == pytest.approx(auc(labels, whole) - auc(labels, scores))
 
 
 @pytest.mark.parametrize(
@@ -177,16 +137,6 @@ def test_the_surprising_tokens_of_classes_by_hand():
         assert found == {"seen": None, "unseen": None, "seen − unseen": None}
 
 
-def test_the_mean_of_the_surprising_tokens_draws_texts_and_not_tokens(inputs):
-    compare = figure_2(2.5, 100.0)["compare_classes"]
-    once = compare(inputs)
-    repeated = [TokenRow(*(np.tile(column, 9) for column in row)) for row in inputs.stats]
-    again = compare(made_inputs(repeated, inputs.labels))
-    for name, interval in once.items():
-        assert interval.low < interval.estimate < interval.high
-        np.testing.assert_allclose([again[name].low, again[name].high], [interval.low, interval.high])
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_the_roc_from_sorted_scores_has_the_largest_tpr_at_each_fpr_ties_included(seed):
     rng, page = np.random.default_rng(seed), functions_of("surp_figure_3")
@@ -199,20 +149,6 @@ def test_the_roc_from_sorted_scores_has_the_largest_tpr_at_each_fpr_ties_include
     labels, scores = np.repeat([1, 0], [30, 40]), np.append(members, non_members)
     low = [0.01, 0.05, 0.1, 0.5]
     assert page["tpr_at"](low, members, non_members) == [tpr_at_fpr(labels, scores, x) for x in low]
-
-
-def test_the_page_saves_the_tpr_of_the_held_out_texts(tiny_model, tmp_path):
-    wanted, _ = page_parameters([tiny_model("gpt_neox")], tmp_path)
-    names = {name: wanted[name] for name in ("models", "benchmarks", "references", "out")}
-    page, results = page_of("surp_figure_3", **names), load_results(wanted["out"])
-    [(labels, scores)] = page["judged"].values()
-    fprs = {"tpr_at_1_fpr": 0.01, "tpr_at_5_fpr": 0.05, "tpr_at_10_fpr": 0.1}
-    assert {(r.row, r.metric) for r in results} == {(method, metric) for method in scores for metric in fprs}
-    for result in results:
-        if needs := needs_more(result.metric, labels):
-            assert (result.interval, str(result)) == (None, needs)
-        else:
-            assert result.interval == tpr_at_fpr_interval(labels, scores[result.row], fprs[result.metric])
 
 
 def test_tails_overlaps_and_domains_are_kept_as_they_should(inputs):
@@ -234,27 +170,3 @@ def test_tails_overlaps_and_domains_are_kept_as_they_should(inputs):
     assert small == {"b": (6, 2), "c": (2, 2)}
     assert set(split(labels, domains, at_least=2)[0]) == {"a", "b", "c"}
     assert split(labels, domains)[0] == {}
-
-
-def test_texts_of_no_known_domain_are_one_and_nothing_is_filtered(tiny_model, tmp_path):
-    wanted, _ = page_parameters([tiny_model("gpt_neox")], tmp_path)
-    names = {name: wanted[name] for name in ("models", "benchmarks", "references", "published", "out")}
-    page = page_of("surp_table_3", **names)
-    [(name, tuned)] = page["tuned"].items()
-    assert name == f"{wanted['models']}: {wanted['benchmarks']}"
-    assert tuned.inputs.texts == page["columns"][0].texts
-    assert "nothing filtered" in page["notes"][0]
-
-
-def test_the_page_measures_each_group_on_the_held_out_texts(tiny_model, tmp_path):
-    models = [tiny_model(family) for family in ("gpt_neox", "llama")]
-    wanted, of_page = page_parameters(models, tmp_path)
-    names = {name: wanted[name] for name in ("benchmarks", "references", "repeats", "out")}
-    page = page_of("surp_deduplicated", **names, **of_page["surp_deduplicated"])
-    assert page["times"].tolist() == [n * (i % 2 == 0) for i, n in enumerate([1] * 32 + [4] * 32)]
-    second, times = page["second"], page["times"][page["second"].test_idx]
-    found = {(r.row, r.column): r for r in load_results(wanted["out"]) if r.metric == "auc_by_times"}
-    for n in (1, 4):
-        group = (second.labels == 0) | (times == n)
-        expected = auc_interval(second.labels[group], second.held_out["SURP"][group])
-        assert found["SURP", f"seen {n}×"].interval == expected

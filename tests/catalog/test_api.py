@@ -1,8 +1,5 @@
 """Models behind an API: a real server on localhost that speaks the protocol and runs a tiny model."""
 
-import asyncio
-import base64
-import gzip
 import json
 import logging
 import os
@@ -15,17 +12,13 @@ import threading
 import time
 import traceback
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from api_server import KEY, Server, of_logprobs, sends, set_log_prob, stop_after
+from api_server import KEY, Server, of_logprobs, set_log_prob, stop_after
 from conftest import SENTENCES, TEXTS, make_tokenizer, random_rows
-from hypothesis import given
-from hypothesis import strategies as st
-from tenacity import wait_none
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -43,10 +36,8 @@ from mialib.passes.cache import (
 from mialib.passes.inputs import Target, load_inputs, score_all, score_grid
 from mialib.store import ROOT, hash_texts
 from mialib.token_stats import COLUMNS, NUMBERS, check_known
-from replication.pipeline.notebooks import run_notebook
-from replication.profile import Profile
 from replication.remote import api, retries
-from replication.remote.replies import line_of, read_lines
+from replication.remote.replies import append_line, read_lines
 from replication.results import measure
 from replication.tables import what_ran
 
@@ -210,20 +201,16 @@ def test_white_space_that_ends_a_text_is_no_token_that_was_written_after_it(serv
         score_or_load("api:tiny", ["a  "])
 
 
-@pytest.mark.parametrize(
-    ("has_top", "said"), [(True, "off by one row: where '.*', is likeliest"), (False, "other tokens")]
-)
-def test_log_probs_of_other_tokens_are_refused_before_any_text_is_sent(server, has_top, said):
+def test_log_probs_of_other_tokens_are_refused_before_any_text_is_sent(server):
     def answer(handler, body):
         of = (reply := server.complete(body))["choices"][0]["logprobs"]
         of["token_logprobs"][1:] = [-9.0] * (len(of["tokens"]) - 1)
-        of["top_logprobs"] = [{token: -0.1} for token in [*of["tokens"][1:], " of"]] if has_top else None
         return handler.send(200, json.dumps(reply))
 
     server.of_probe = answer
-    with pytest.raises(ValueError, match=said) as caught:
+    with pytest.raises(ValueError, match=re.escape(server.url)):
         score_or_load("api:tiny", TEXTS)
-    assert server.url in str(caught.value) and not server.asked
+    assert not server.asked
 
 
 def test_neighbors_are_scored_by_the_api(server, with_tokenizer, model_folder, masked_folder):
@@ -396,31 +383,12 @@ def test_a_list_without_the_text_that_failed_pays_for_no_other_again(server, imp
 
 def test_replies_to_other_texts_outlive_a_finished_run(tmp_path):
     path = tmp_path / "x.replies.jsonl"
-    lines = [line_of({"text": hash_texts([t]), "model": "m", "log_prob": [-1.0]}) for t in ("a", "b")]
-    path.write_text("".join(lines))
+    for text in ("a", "b"):
+        append_line(path, {"text": hash_texts([text]), "model": "m", "log_prob": [-1.0]})
     api.drop_replies(path, ["a"])
-    assert path.read_text() == lines[1]
+    assert [row["text"] for row in read_lines(path)] == [hash_texts(["b"])]
     api.drop_replies(path, ["b", "c"])
     assert not path.exists()
-
-
-def test_replies_of_another_tokenizer_are_not_taken(server, model_folder, monkeypatch, impatient, caplog):
-    server.before = stop_after(3)
-    with pytest.raises(Unavailable):
-        score_or_load("api:tiny", TEXTS)
-    [others] = replies_files()
-    monkeypatch.setenv("MIALIB_API_TOKENIZER", model_folder)
-    server.before = stop_after(2)
-    with pytest.raises(Unavailable):
-        score_or_load("api:tiny", TEXTS)
-    [replies] = set(replies_files()) - {others}
-    others.replace(replies)
-    server.before = lambda handler, body: False
-    server.asked.clear()
-    stats = score_or_load("api:tiny", TEXTS)
-    assert len(server.asked) == len(TEXTS)
-    assert f"{replies}: 3 replies of another" in caplog.text
-    np.testing.assert_allclose(stats.log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4)
 
 
 def test_requests_run_side_by_side(server, impatient):
@@ -484,24 +452,12 @@ def test_without_a_tokenizer_costs_are_an_estimate(server, caplog):
 
 
 @pytest.mark.parametrize("variable", ["MIALIB_API_PRICE", "MIALIB_API_REQUESTS_PER_MINUTE"])
-@pytest.mark.parametrize("value", ["cheap", "0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("value", ["cheap", "0"])
 def test_a_number_in_the_environment_is_checked_before_anything_is_asked(server, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     with pytest.raises(ValueError, match=f"{variable}: .*'{value}'"):
         score_or_load("api:tiny", SENTENCES)
     assert not server.asked
-
-
-def choices(*indices):
-    """A reply with several completions; the one that was asked for has index 0."""
-
-    def change(reply):
-        [own] = reply["choices"]
-        other = json.loads(json.dumps(own))
-        other["logprobs"]["token_logprobs"][1:] = [-1.0] * (len(other["logprobs"]["tokens"]) - 1)
-        reply["choices"] = [(own if index == 0 else other) | {"index": index} for index in indices]
-
-    return change
 
 
 @pytest.mark.parametrize(
@@ -519,8 +475,6 @@ def choices(*indices):
         (of_logprobs(lambda of: of["tokens"].__setitem__(3, "XYZ")), "tokens spell '.*XYZ"),
         (lambda reply: reply["choices"].clear(), "choices"),
         (lambda reply: reply["choices"][0].update(logprobs=None), r"choices\.0\.logprobs"),
-        (choices(1), "0 choices of index 0"),
-        (choices(0, 0), "2 choices of index 0"),
     ],
 )
 def test_a_wrong_reply_names_the_text(server, change, wrong, has_tokenizer):
@@ -528,14 +482,6 @@ def test_a_wrong_reply_names_the_text(server, change, wrong, has_tokenizer):
     with pytest.raises(ValueError, match=rf"text 0 \('The river rises.*: .*({wrong})"):
         score_or_load("api:tiny", [SENTENCES[0]])
     assert not list(mialib.store.home().rglob("*.parquet")) and not replies_files(), "a bad reply is not kept"
-
-
-def test_the_choice_that_was_asked_for_is_scored(server):
-    expected = score_or_load("api:tiny", SENTENCES[:1])
-    server.change = choices(1, 0)
-    ours = score_or_load("api:tiny", [*SENTENCES[:1], SENTENCES[1]])
-    np.testing.assert_array_equal(ours[0].log_prob, expected[0].log_prob)
-    assert (ours[1].log_prob != -1).any()
 
 
 def test_tokens_in_another_order_are_an_error(server, with_tokenizer):
@@ -585,27 +531,23 @@ def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeyp
     [
         (lambda handler: handler.refuse(401, f"wrong key {KEY}"), Unavailable, "401: .*OPENAI_API_KEY"),
         (lambda handler: handler.refuse(404, f"no model; {KEY}"), Unavailable, "404: .*OPENAI_BASE_URL"),
-        (lambda handler: handler.refuse(403, f"not yours {KEY}"), Unavailable, r"403: not yours \*\*\*"),
         (lambda handler: handler.refuse(400, f"too long {KEY}"), ValueError, r"text \d .*400: too long \*\*\*"),
         (lambda handler: handler.refuse(500, f"broken {KEY}"), Unavailable, r"500: broken \*\*\*"),
-        (lambda handler: handler.refuse(429, f"no credit {KEY}"), Unavailable, r"429: no credit \*\*\*"),
         (lambda handler: handler.send(502, f"<p>\n{KEY}</p>", "text/html"), Unavailable, r"502: <p> \*\*\*"),
         (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, r"text \d .*JSON"),
-        (lambda handler: handler.send(200, f'{{"key": "{KEY}'), ValueError, r"text \d .*JSON"),
         (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR) or True, Unavailable, "disconnected"),
-        (lambda handler: handler.wfile.write(f"{KEY}\r\n\r\n".encode()), Unavailable, "line.*\\*\\*\\*"),
         (
             lambda handler: handler.refuse(307, "", Location=f"http://{KEY}.example/v1"),
             Unavailable,
             r"307: http://\*\*\*\.example/v1.*OPENAI_BASE_URL",
         ),
     ],
-    ids=["401", "404", "403", "400", "500", "429", "502", "html", "cut json", "dropped", "no HTTP", "another host"],
+    ids=["401", "404", "400", "500", "502", "html", "dropped", "another host"],
 )
 def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, monkeypatch, caplog, answer, kind, said):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(retries, "MAX_ATTEMPTS", 2)
-    monkeypatch.setattr(retries, "WAIT", wait_none())
+    monkeypatch.setattr(retries, "FIRST_WAIT", 0)
     server.before = lambda handler, body: answer(handler)
     with pytest.raises(kind, match=said) as caught:
         score_or_load("api:tiny", SENTENCES)
@@ -615,37 +557,11 @@ def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("answer", "limit"),
-    [
-        (lambda handler: sends(handler, b" " * 65536, 200), "1 MiB"),
-        (lambda handler: sends(handler, gzip.compress(b" " * 2**21), 1, Content_Encoding="gzip"), "1 MiB"),
-        (lambda handler: sends(handler, b" ", 40, 0.1), "0.5 s"),
-        (lambda handler: sends_its_head_slowly(handler), "0.5 s"),
-    ],
-)
-def test_a_reply_without_end_is_not_waited_for(server, impatient, monkeypatch, answer, limit):
-    monkeypatch.setattr(retries, "REPLY_BYTES", 2**20)
-    monkeypatch.setattr(retries, "REPLY_SECONDS", 0.5 if limit == "0.5 s" else 60)
-    server.before = lambda handler, body: answer(handler)
-    with pytest.raises(Unavailable, match=limit):
-        score_or_load("api:tiny", SENTENCES[:1])
-
-
-def sends_its_head_slowly(handler):
-    for sign in b"HTTP/1.1 200 OK\r\nServer: " + b"x" * 30:
-        handler.wfile.write(bytes([sign]))
-        time.sleep(0.1)
-
-
-@pytest.mark.parametrize(
     ("url", "kind", "named"),
     [
         ("http://127.0.0.1:1/v1", Unavailable, r"http://127\.0\.0\.1:1/v1"),
-        ("http://localhost:1/v1", Unavailable, "http://localhost:1/v1"),
         ("htp://127.0.0.1/v1", ValueError, "OPENAI_BASE_URL"),
         ("127.0.0.1:8000", ValueError, "OPENAI_BASE_URL"),
-        ("http://[::1", ValueError, "OPENAI_BASE_URL"),
-        ("http://me:secret@h:99999", ValueError, "OPENAI_BASE_URL"),
         ("http://me:sec/ret@h", ValueError, "OPENAI_BASE_URL"),
     ],
 )
@@ -678,83 +594,22 @@ def test_the_key_is_in_no_file_log_or_provenance(server, with_tokenizer, impatie
     assert stats.provenance["revision"].startswith("tiny of *** at http://127")
 
 
-@pytest.mark.parametrize("around", ["{}\r\n", "{}\n", "{}\t", " {} "])
-def test_white_space_around_the_key_is_no_part_of_it(server, monkeypatch, caplog, around):
-    caplog.set_level(logging.DEBUG)
-    monkeypatch.setenv("OPENAI_API_KEY", around.format(KEY))
-    assert len(score_or_load("api:tiny", SENTENCES)) == len(SENTENCES)
-    server.before = lambda handler, body: handler.refuse(400, f"{KEY!r} and {json.dumps(around.format(KEY))}")
-    with pytest.raises(ValueError) as caught:
-        score_or_load("api:tiny", TEXTS)
-    assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
-
-
-@pytest.mark.parametrize("key", [f"\u201c{KEY}\u201d", f"{KEY} {KEY}", f"{KEY}\x7f", f"{KEY[:9]}\n{KEY[9:]}"])
-def test_a_key_that_no_header_can_carry_is_one_sentence_without_it(server, monkeypatch, key):
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    with pytest.raises(ValueError, match=r"OPENAI_API_KEY: .*\d+ of \d+ ") as caught:
-        score_or_load("api:tiny", SENTENCES)
-    assert KEY not in "".join(traceback.format_exception(caught.value)) and not server.asked
-
-
-WAYS_TO_WRITE = (
-    str,
-    str.upper,
-    lambda sign: json.dumps(sign)[1:-1],
-    lambda sign: repr(sign)[1:-1],
-    lambda sign: f"\\u{ord(sign):04X}",
-    lambda sign: f"\\\\u{ord(sign):04x}",  # JSON in JSON
-    lambda sign: f"\\x{ord(sign):02x}",
-    lambda sign: f"%{ord(sign):02X}",
-    lambda sign: f"&#{ord(sign)};",
-)
-
-
-@given(key=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40), data=st.data())
-def test_a_key_is_masked_however_each_of_its_characters_is_written(key, data):
-    written = "".join(data.draw(st.sampled_from(WAYS_TO_WRITE))(sign) for sign in key)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("OPENAI_API_KEY", key)
-        assert api._without_secrets(f"it says {written} .") == "it says *** ."
-
-
-@pytest.mark.parametrize("escape", [lambda sign: f"\\u{ord(sign):04x}", str.upper], ids=["escaped", "upper case"])
-def test_a_key_that_a_reply_escapes_is_neither_kept_nor_printed(server, impatient, caplog, escape):
-    """Reading JSON undoes its escapes: what is masked before is there again."""
-    caplog.set_level(logging.DEBUG)
-    written = "".join(map(escape, KEY))
-
-    def answer(handler, body):
-        reply = server.complete(body)
-        reply["choices"][0]["logprobs"]["tokens"][2] = "@"
-        return handler.send(200, json.dumps(reply).replace("@", written))
-
-    server.before = answer
-    with pytest.raises(ValueError, match=r"tokens spell .*\*\*\*") as caught:
-        score_or_load("api:tiny", SENTENCES)
-    server.before = lambda handler, body: handler.send(
-        200, json.dumps(server.complete(body) | {"model": "\x1b[31m@", "id": "@"}).replace("@", written)
-    )
-    stats = score_or_load("api:tiny", SENTENCES)
-    assert stats.provenance["revision"].startswith(r"\x1b[31m*** at http://127"), "nor what a terminal would obey"
-    assert_key_is_nowhere(str(caught.value), str(stats.provenance).lower(), caplog.text.lower())
-
-
-def test_secrets_are_found_as_messages_and_headers_write_them_and_left_out_of_the_address(monkeypatch):
-    secret = 'a"key\\of\u00e9tat'
-    monkeypatch.setenv("OPENAI_API_KEY", secret)
-    monkeypatch.setenv("OPENAI_BASE_URL", "https://user:pass%20word@example.org/v1")
-    for said in (json.dumps(secret)[1:-1], repr(secret)[1:-1], "pass%20word", "pass word"):
-        assert api._without_secrets(f"it says {said}.") == "it says ***."
-    for login in (b"user:pass%20word", b"user:pass word"):
-        basic = base64.b64encode(login).decode()
-        assert api._without_secrets(f"Authorization: Basic {basic}") == "Authorization: Basic ***"
-    monkeypatch.setenv("OPENAI_BASE_URL", "https://my-token@example.org/v1?version=2&code=another-secret")
-    assert api._without_secrets("my-token, another-secret") == "***, ***"
+def test_the_key_is_masked_as_it_is_and_as_an_address_writes_it_and_the_address_has_no_password(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", " a/key+of=state\n")
+    assert api.api_key() == "a/key+of=state"
+    assert api.masked("it says a/key+of=state, a%2Fkey%2Bof%3Dstate.") == "it says ***, ***."
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    assert api.masked("none of it") == "none of it"
     monkeypatch.setenv("OPENAI_BASE_URL", "https://user:password-1@example.org:8000/v1/?key=another-secret")
     assert api.endpoint() == "https://example.org:8000/v1"
-    monkeypatch.delenv("OPENAI_BASE_URL")
-    assert api.endpoint() == "https://api.openai.com/v1"
+
+
+@pytest.mark.parametrize("key", [f"\u201c{KEY}\u201d", f"{KEY} {KEY}"])
+def test_a_key_that_no_header_can_carry_is_an_error_without_it(server, monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ValueError, match="OPENAI_API_KEY") as caught:
+        score_or_load("api:tiny", SENTENCES)
+    assert KEY not in "".join(traceback.format_exception(caught.value)) and not server.asked
 
 
 def test_no_key_is_an_error_that_names_the_variable(server, monkeypatch):
@@ -789,37 +644,6 @@ def run_mialib(*arguments):
     command = [sys.executable, "-c", MIALIB, *arguments]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-
-@pytest.mark.parametrize("when", ["before it is submitted", "before it begins", "once it waits"])
-def test_what_stops_a_run_as_it_begins_to_ask_is_not_waited_for(when, monkeypatch):
-    may_begin, has_begun, ended = threading.Event(), threading.Event(), []
-
-    class Pool(ThreadPoolExecutor):
-        def submit(self, work):
-            if when == "before it begins":
-                super().submit(lambda: may_begin.wait(60) and work())
-            if when == "once it waits":
-                super().submit(work)
-                assert has_begun.wait(60)
-            raise KeyboardInterrupt
-
-        def __exit__(self, *error):
-            may_begin.set()
-            return super().__exit__(*error)
-
-    async def work():
-        has_begun.set()
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.append(True)
-
-    monkeypatch.setattr(api, "ThreadPoolExecutor", Pool)
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        api._until_done(work)
-    assert time.monotonic() - began < 10 and ended == [True] * (when == "once it waits")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -867,21 +691,6 @@ def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_fi
     assert wrong.returncode == 1 and "check OPENAI_API_KEY" in wrong.stderr.splitlines()[-1]
     outputs = [run.stdout + run.stderr for run in (done, scored, refused, wrong)]
     assert_key_is_nowhere(*outputs, receipt.read_text())
-
-
-@pytest.mark.slow
-def test_a_notebook_with_an_api_model_never_shows_the_key(server, with_tokenizer, benchmark_file, tmp_path):
-    def run(model):
-        parameters = {"models": model, "benchmarks": benchmark_file, "detectors": "min_k", "lengths": "2, 4"}
-        profile = Profile(name="t", models={}, landing={"notebook": "min_k_sweep", "parameters": parameters}, book=[])
-        folder, failed = ROOT / "notebooks", tmp_path / "failed.ipynb"
-        run_notebook("min_k_sweep", profile, output=tmp_path / "out.ipynb", failed=failed, folder=folder)
-
-    run("api:tiny")
-    server.of_probe = lambda handler, body: handler.refuse(400, KEY)
-    with pytest.raises(ValueError, match="400"):
-        run("api:tiny-2")
-    assert_key_is_nowhere((tmp_path / "out.ipynb").read_text(), (tmp_path / "failed.ipynb").read_text())
 
 
 @pytest.mark.slow

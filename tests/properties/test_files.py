@@ -18,7 +18,6 @@ from mialib.catalog import corpora
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.shared.files import READERS, load_texts, read_benchmark
 from mialib.shared.schema import read_yaml
-from replication.remote.replies import append_line, line_of, read_lines
 
 SIGNS = [
     *("a", "Z", "7", ",", '"', "'", ";", "\t", " ", "\n", "\r", "\r\n", "\\", "{", "[", ":", "#", "-", "|"),
@@ -221,21 +220,6 @@ def test_a_byte_that_is_no_utf_8_is_named_by_its_line(tmp_path):
 @pytest.mark.parametrize("name", ["t.xlsx", "t", "t.jsonl", "t.csv.gz"])
 def test_a_file_that_is_not_there_or_of_another_kind_is_named(tmp_path, name):
     assert loaded_or_said(load_texts, tmp_path / name)[1]
-
-
-@given(st.lists(json_values, max_size=4), st.lists(st.binary(max_size=30) | st.just(b"5") | st.just(b"[" * 100_000)))
-@example([1], [b"5"])
-@example([1], [b"null"])
-@example([1], [b"[" * 100_000])
-def test_kept_replies_come_back_and_damaged_ones_are_left_out(tmp_path, rows, junk):
-    path = tmp_path / "replies.jsonl"
-    lines = [line_of(row).encode() for row in rows] + [line.replace(b"\n", b"") + b"\n" for line in junk]
-    path.write_bytes(b"".join(lines))
-    found, said = loaded_or_said(read_lines, path)
-    assert said if junk and not rows else list(map(line_of, found)) == list(map(line_of, rows))
-    if rows:
-        append_line(path, "last")
-        assert read_lines(path)[-1] == "last"
 
 
 @pytest.fixture

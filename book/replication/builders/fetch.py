@@ -7,17 +7,16 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import httpx
 
 from mialib.cache import JSON, cached
 from mialib.store import mialib_version
 from mialib.text import excerpt
-from replication.remote.retries import EndlessError, counter, retry_after, retrying, whole
+from replication.remote.retries import retry_after, retrying
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 TIMEOUT_SECONDS = 60
 LOGGED_EVERY = 50  # pages
@@ -89,8 +88,8 @@ class Fetcher:
         self.days: set[str] = set()  # on which the replies used were fetched, ISO
 
     def get(
-        self, service: str, path: str = "", params: Mapping[str, Any] | None = None, parse: Callable[[str], T] = str
-    ) -> T:
+        self, service: str, path: str = "", params: Mapping[str, Any] | None = None, parse: Callable[[str], Any] = str
+    ) -> Any:
         """What `parse` makes of a page; one that it raises ValueError for is asked for again, and never kept.
 
         FileNotFoundError for a page that does not exist (which is kept, too), ConnectionError where a service refuses
@@ -115,28 +114,25 @@ class Fetcher:
         url: str,
         check: Callable[[httpx.Response], Any] = lambda reply: None,
         headers: Mapping[str, str] | None = None,
-        scale: float = 1,
     ) -> httpx.Response:
-        """A reply of status 200, 404 or 410, not kept; `check` is like `get`'s `parse`, `scale` that of `counter`."""
+        """A reply of status 200, 404 or 410, not kept; `check` is like `get`'s `parse`."""
         gap_seconds = SERVICES[service].gap_seconds if self._gap_seconds is None else self._gap_seconds
         host, shown = httpx.URL(url).host, without_password(url)
 
         def once() -> httpx.Response:
             time.sleep(max(0.0, self._free_at.get(host, 0.0) - time.monotonic()))
             try:
-                with self._client.stream("GET", url, headers=headers) as stream:
-                    body = b"".join(map(counter(shown, scale), stream.iter_bytes()))
+                reply = self._client.get(url, headers=headers)
             finally:
                 self._free_at[host] = time.monotonic() + gap_seconds
-            reply = whole(stream, body)
             if reply.status_code not in (404, 410):
                 check(reply.raise_for_status())
             return reply
 
         try:
-            reply = retrying()(once)
-        except (httpx.HTTPError, EndlessError) as error:
-            said = str(error) if isinstance(error, EndlessError) else f"{shown}: {type(error).__name__} ({error})"
+            reply = retrying(once)
+        except httpx.HTTPError as error:
+            said = f"{shown}: {type(error).__name__} ({error})"
             if isinstance(error, httpx.HTTPStatusError):
                 asks = f" and asks to wait {seconds:.0f} s" if (seconds := retry_after(error)) else ""
                 said = f"{shown} answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"

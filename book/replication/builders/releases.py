@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 INDEX_JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691; upload times and sizes: PEP 700
 ANOTHER_INDEX = "name another index in MIALIB_PYPI_URL"
-ARCHIVE_SCALE = 8  # an archive may have and take so many times what another reply may
 PURE_WHEEL, WHEEL, SDIST = range(3)  # in the order in which they are preferred
 MOST_BYTES = 200 * 10**6  # of Python files in an archive, unpacked
 DAMAGES = (zipfile.BadZipFile, tarfile.TarError, zlib.error)
@@ -120,7 +119,7 @@ def read_release(fetcher: Fetcher, release: Release) -> Contents:
     """The docstrings of a release, kept; ValueError where the file is not the one that the index lists."""
 
     def make() -> Contents:
-        reply = fetcher.ask("pypi", release.url, headers={"Accept-Encoding": "identity"}, scale=ARCHIVE_SCALE)
+        reply = fetcher.ask("pypi", release.url, headers={"Accept-Encoding": "identity"})
         said = f"{release.package}: {without_password(release.url)}"
         if reply.status_code != 200:
             raise ValueError(f"{said} does not exist (answer {reply.status_code}), though listed; {ANOTHER_INDEX}")
@@ -132,9 +131,10 @@ def read_release(fetcher: Fetcher, release: Release) -> Contents:
         except (*DAMAGES, OSError, EOFError, NotImplementedError, RuntimeError) as error:  # the last: encrypted
             raise ValueError(f"{said} can't be unpacked ({error}); leave {release.package} out") from None
 
-    made_by = {"sha256": release.sha256, "python": list(sys.version_info[:2])} | versions_of("gathering")
+    made_by: dict[str, Any] = {"sha256": release.sha256, "python": list(sys.version_info[:2])}
+    made_by |= versions_of("gathering")
     docstrings, unread, licence = cached("releases", make, JSON, **made_by)
-    return Contents([tuple(docstring) for docstring in docstrings], unread, licence)
+    return Contents([(text, name, path) for text, name, path in docstrings], unread, licence)
 
 
 def _contents(release: Release, archive: bytes) -> Contents:
@@ -166,7 +166,7 @@ def _files(release: Release, archive: bytes) -> Iterator[tuple[str, bytes]]:
         with tarfile.open(fileobj=io.BytesIO(archive)) as content:
             members = [file for file in content if file.isfile() and file.name.endswith(wanted)]
             _check_size(sum(file.size for file in members))
-            read = [(file.name, content.extractfile(file).read()) for file in members]
+            read = [(file.name, opened.read()) for file in members if (opened := content.extractfile(file))]
     for name, data in sorted(read):
         yield name.partition("/")[2] if release.kind == SDIST else name, data
 

@@ -153,13 +153,14 @@ def wikipedia_events(fetcher: Fetcher, dates: Dates, label: int, lengths: Sequen
 
 def _category(fetcher: Fetcher, title: str) -> list[dict[str, Any]]:
     """A category's articles (`ns` 0) and subcategories (14); a reply holds 500, and `continue` while there are more."""
-    params = {"list": "categorymembers", "cmtitle": title, "cmnamespace": "0|14", "cmlimit": 500}
-    members, more = [], params
-    while more:
-        reply = _wikipedia_reply(fetcher, "categorymembers", params | more)
+    params: dict[str, Any] = {"list": "categorymembers", "cmtitle": title, "cmnamespace": "0|14", "cmlimit": 500}
+    members: list[dict[str, Any]] = []
+    while True:
+        reply = _wikipedia_reply(fetcher, "categorymembers", params)
         members += reply["query"]["categorymembers"]
-        more = reply.get("continue")
-    return members
+        if not reply.get("continue"):
+            return members
+        params |= reply["continue"]
 
 
 def _wikipedia_page(
@@ -197,7 +198,7 @@ def _wikipedia_reply(fetcher: Fetcher, key: str, params: Mapping[str, Any]) -> d
         return reply
 
     general = {"action": "query", "format": "json", "formatversion": 2}
-    return fetcher.get("wikipedia", params=general | params, parse=parse)
+    return fetcher.get("wikipedia", params={**general, **params}, parse=parse)
 
 
 # --- Google Patents ---------------------------------------------------------------------------------------------------
@@ -253,7 +254,7 @@ def parse_patent(html: str) -> tuple[str, date, date, str]:
         times = [tag for tag in page.find_all("time", itemprop=name) if not tag.find_parent("tr")]
         if not times:
             raise ValueError(f"no {name}")
-        return _day(times[0].get("datetime", ""))
+        return _day(str(times[0].get("datetime", "")))
 
     description = page.select_one('section[itemprop="description"] [itemprop="content"]')
     if description is None:
@@ -261,8 +262,9 @@ def parse_patent(html: str) -> tuple[str, date, date, str]:
     for block in description.find_all(["div", "p", "li", "heading", "br"]):
         block.insert_before("\n")
         block.append("\n")
-    title = page.find("meta", attrs={"name": "DC.title"}) or {"content": ""}
-    return " ".join(title["content"].split()), day("priorityDate"), day("publicationDate"), description.get_text()
+    meta = page.find("meta", attrs={"name": "DC.title"})
+    title = str(meta["content"]) if meta else ""
+    return " ".join(title.split()), day("priorityDate"), day("publicationDate"), description.get_text()
 
 
 def clean_chinese(text: str) -> str:
@@ -386,7 +388,7 @@ def _gutenberg_book(fetcher: Fetcher, row: Mapping[str, str], label: int) -> Web
     number, issued = int(row["Text#"]), _day(row["Issued"])
     text = strip_gutenberg(fetcher.get("gutenberg", f"/cache/epub/{number}/pg{number}.txt"))
     require(len(text.split()) >= MIN_BOOK_WORDS, f"shorter than {MIN_BOOK_WORDS} words")
-    texts = {}
+    texts: dict[str, tuple[str, ...]] = {}
     for n_words in EXCERPT_WORDS:
         snippets = split_into_snippets(text, n_words)
         texts |= {f"{part}-{n_words}": tuple(snippets_at(snippets, part)) for part in PARTS}
@@ -402,4 +404,4 @@ def strip_gutenberg(text: str) -> str:
     if not start or not end:
         raise ValueError(f"no {'END' if start else 'START'} marker")
     book = text[start.end() : end.start()]
-    return book[credits.end() :] if (credits := CREDITS.match(book)) else book
+    return book[who.end() :] if (who := CREDITS.match(book)) else book

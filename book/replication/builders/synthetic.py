@@ -82,7 +82,7 @@ def write_synthetic(
         raise ValueError(f"{len(sources)} sources; a prompt shows {N_EXAMPLES} of them")
     path, made_by = Path(path), hash_of([list(sources), model, seed, TEMPLATE, TEXTS_PER_REPLY])
     for number, row in enumerate(rows := read_lines(path), start=1):
-        if not isinstance(row, dict) or row.get("made_by") != made_by:
+        if row.get("made_by") != made_by:
             raise ValueError(
                 f"{path}, line {number}: from other sources, another model or another seed; give another file"
             )
@@ -138,16 +138,15 @@ def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
 
     from replication.remote.retries import retrying
 
-    body, asked = {"model": model, "messages": [{"role": "user", "content": prompt}]}, retrying()
+    body = {"model": model, "messages": [{"role": "user", "content": prompt}]}
     try:
-        response = asked(lambda: client.post(url, json=body).raise_for_status())
+        response = retrying(lambda: client.post(url, json=body).raise_for_status())
     except httpx.HTTPStatusError as error:
         key = client.headers.get("Authorization", "").removeprefix("Bearer ")
         said = error.response.text.replace(key, "(the key)") if key else error.response.text
         raise ConnectionError(f"{url} answered {error.response.status_code}: {excerpt(said, 200)}") from None
     except httpx.HTTPError as error:
-        attempts = asked.statistics["attempt_number"]
-        raise ConnectionError(f"{url}: {type(error).__name__} ({error}) after {attempts} attempts") from None
+        raise ConnectionError(f"{url}: {type(error).__name__} ({error})") from None
     try:
         content = response.json()["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError):

@@ -9,7 +9,7 @@ import csv
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,8 +86,8 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
         trained = train_tokenizer(by_role["reference"], corpus.vocab_size).to_str(pretty=True)
         (folder / TOKENIZER).write_bytes(trained.encode())  # of a full disk its own `save` says less
         tokenizer = corpus_tokenizer(folder)
-        made_of = {"name": name, "tokenizer_hash": tokenizer_hash(tokenizer)}
-        count_tokens(by_role["reference"], tokenizer, len(tokenizer), **made_of).save(folder / COUNTS)
+        about: dict[str, Any] = {"name": name, "tokenizer_hash": tokenizer_hash(tokenizer)}
+        count_tokens(by_role["reference"], tokenizer, len(tokenizer), **about).save(folder / COUNTS)
     seen = by_role["member"] + by_role["background"]
     card = {
         "name": name,

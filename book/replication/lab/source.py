@@ -238,14 +238,15 @@ def deal_again(name: str) -> Path:
     recipe = corpus_recipe(name)
     made_by: dict[str, Any] = {"sources": sources_of(recipe), "tokenizers": version("tokenizers")}
     made_by |= versions_of("gathering", "dealing")
-    if recipe.apart_from:
-        made_by["apart_from"] = LabCorpus(recipe.apart_from).card["content_hash"]
+    apart_from = LabCorpus(recipe.apart_from) if recipe.apart_from else None
+    if apart_from:
+        made_by["apart_from"] = apart_from.card["content_hash"]
     folder = home() / "lab" / "corpora" / f"{name.removeprefix('lab/')}-{hash_of([recipe.model_dump(), made_by])}"
 
     def make(to: Path) -> None:
         logger.warning("%s: gathering texts first, once", name)
-        dealt = ROLES[:3] if recipe.apart_from else ()
-        dealing.make_corpus(name, recipe, [t for role in dealt for t in LabCorpus(recipe.apart_from).texts(role)], to)
+        dealt = [text for role in ROLES[:3] for text in apart_from.texts(role)] if apart_from else []
+        dealing.make_corpus(name, recipe, dealt, to)
 
     return write_once(folder, make)
 
@@ -355,9 +356,11 @@ def train_again(name: str, device: str = "cpu") -> Path:
 def _key(name: str) -> str:
     """What determines a model: recipe, its corpora's texts in their roles, versions of training and libraries."""
     recipe = lab_recipe(name)
-    is_unlearned = isinstance(recipe, Unlearning)
-    made_of: list[Any] = [hash_files([model_folder(base_of(name, recipe)) / WEIGHTS])] if is_unlearned else []
-    made_of += [find(recipe.from_model).revision] if isinstance(recipe, TrainingOn) else []
+    made_of: list[Any] = []
+    if isinstance(recipe, Unlearning):
+        made_of.append(hash_files([model_folder(base_of(name, recipe)) / WEIGHTS]))
+    if isinstance(recipe, TrainingOn):
+        made_of.append(find(recipe.from_model).revision)
     for corpus in corpora_of_recipe(recipe) or [lab_model_corpus(name)]:
         card = LabCorpus(corpus).card
         made_of.append([card["content_hash"], card["roles"], card["tokenizer_hash"]])
@@ -391,11 +394,18 @@ def _make(name: str, folder: Path, checkpoints: Path, device: str) -> None:
         card = training.train_masked(name, recipe, tokenizer, corpus.texts("background"), folder, parts)
     else:
         texts, times = texts_and_times(recipe)
-        is_on = isinstance(recipe, TrainingOn)
-        start = load_model(recipe.from_model, device=device, dtype="float32") if is_on else corpus.tokenizer
+        start: Any = corpus.tokenizer
+        if isinstance(recipe, TrainingOn):
+            start = load_model(recipe.from_model, device=device, dtype="float32")
         card = training.train(name, recipe, start, texts, times, folder, device, parts)
     write_json(folder / MODEL_CARD, card)
     shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def times_in(recipe: Seen, texts: Sequence[str]) -> NDArray[np.int64]:
+    """How often a training sees each text, (N,)."""
+    times = dict(zip(*texts_and_times(recipe), strict=True))
+    return np.array([times.get(text, 0) for text in texts])
 
 
 def texts_and_times(recipe: Seen) -> tuple[list[str], list[int]]:
@@ -459,10 +469,7 @@ class Lab(Weights):
     def times_seen(self, texts: Sequence[str]) -> NDArray[np.int64] | None:
         """How often the model has seen each text in training, (N,); None for a masked or an unlearned model."""
         recipe = self.recipe
-        if not isinstance(recipe, Seen):
-            return None
-        times = dict(zip(*texts_and_times(recipe), strict=True))
-        return np.array([times.get(text, 0) for text in texts])
+        return times_in(recipe, texts) if isinstance(recipe, Seen) else None
 
     def benchmark(self) -> Benchmark:
         """The members and non-members of a corpus, or of two, each text's package its domain."""

@@ -61,10 +61,11 @@ def train(
     if isinstance(start, LoadedModel):
         model, tokenizer = start.model.requires_grad_(True), start.tokenizer
         tokenizer.bos_token = start.start_token
-        loss = _bfloat16_loss if recipe.is_bfloat16 else _loss
+        loss = _bfloat16_loss if isinstance(recipe, TrainingOn) and recipe.is_bfloat16 else _loss
     else:
+        assert isinstance(recipe, Training)
         model, tokenizer = _new_model(recipe, start), start
-    model.to(device)
+    model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides torch's types
     batches = _batches(_encode(tokenizer, texts, recipe.context_tokens), times, recipe)
     with one_thread(), tf32_products(device):
         outcome = _optimize(name, model, batches, recipe.learning_rate, loss, parts)
@@ -82,7 +83,7 @@ def _new_model(recipe: Training, tokenizer: PreTrainedTokenizerBase) -> PreTrain
     return GPTNeoXForCausalLM(config)
 
 
-def _shape(recipe: Training | Masked, tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+def _shape(recipe: Training | Masked, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """The sizes in a model's config."""
     return {
         "vocab_size": len(tokenizer),

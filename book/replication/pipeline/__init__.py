@@ -1,1 +1,1 @@
-"""Benchmarks of today, built from pages before and after a date."""
+"""The book's build: which pages are stale, running them, rendering them, and its lists and plans."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import mialib
 import mialib_audit
@@ -81,6 +82,7 @@ def imported_modules(code: str) -> frozenset[str]:
 @cache
 def _code(path: Path) -> str:
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    node: Any
     for node in ast.walk(tree):
         match getattr(node, "body", None):
             case [ast.Expr(ast.Constant(str())), *rest]:  # a docstring

@@ -44,7 +44,7 @@ def needs_of(page: Page, profile: Profile, folder: Path = NOTEBOOKS) -> Needs:
     strings = set(strings_in(notebook.defaults | page.parameters))
     named = names_in(strings)
     models, corpora = (sorted(named & set(known)) for known in (profile.models, profile.corpora))
-    judges = any("replication.judging" in import_closure(module) for module in notebook.modules)
+    judges = any("replication.claims.verdict" in import_closure(module) for module in notebook.modules)
     return Needs(
         models=tuple(sorted(profile.models) if judges else models),
         scored=tuple((m, b) for m in models for b in profile.models[m].benchmarks if b in strings),

@@ -13,8 +13,9 @@ from posixpath import dirname, join, normpath
 from mialib_audit.templates import macros
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
-FLAGS = ("--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--no-pdf-header-footer")
-FLAGS += ("--generate-pdf-document-outline", "--virtual-time-budget=300000")  # the milliseconds that MathJax may take
+FLAGS: tuple[str, ...] = ("--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+FLAGS += ("--no-pdf-header-footer", "--generate-pdf-document-outline")
+FLAGS += ("--virtual-time-budget=300000",)  # the milliseconds that MathJax may take
 
 
 def print_book(html: Path, pages: Sequence[str], output: Path) -> None:
@@ -39,11 +40,11 @@ def one_page(html: Path, pages: Sequence[str]) -> str:
     articles = []
     for page in pages:
         text = (html / f"{page}.html").read_text(encoding="utf-8")
-        article = re.search('<article class="bd-article">(.*?)</article>', text, re.S)[1]
+        article = re.findall('<article class="bd-article">(.*?)</article>', text, re.S)[0]
         article = re.sub(r"<script\b.*?</script>", "", article, flags=re.S).replace("<details", "<details open")
-        title = re.search(r'<h1>(.*?)(?:<a class="headerlink"|</h1>)', article, re.S)[1]
+        title = re.findall(r'<h1>(.*?)(?:<a class="headerlink"|</h1>)', article, re.S)[0]
         articles.append((page, title, in_one_page(article, page, pages)))
-    head = re.search("<head>.*?</head>", (html / f"{pages[0]}.html").read_text(encoding="utf-8"), re.S)[0]
+    head = re.findall("<head>.*?</head>", (html / f"{pages[0]}.html").read_text(encoding="utf-8"), re.S)[0]
     return str(macros(Path(__file__).with_suffix(".html")).book(in_one_page(head, pages[0], pages), articles))
 
 

@@ -169,7 +169,7 @@ def _plan_model(name: str) -> Download:
 
 def _plan_benchmarks(parts: Sequence[Part]) -> list[Download]:
     """The data sets of the hub once each, with the files that are read of them; those on no hub part by part."""
-    found = {}
+    found: dict[str, Download] = {}
     for part in parts:
         known, name = part.known, part.known.hub_id or part.name
         has_copy = bool(known.local) and all(local_copy(part.fill(path), "dataset") for path in known.local)
@@ -277,10 +277,10 @@ def describe_plan(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) 
     all_gb, all_hours = sum(d.gb for d in missing), 0.0
     for page in dict.fromkeys(c.page for c in columns):
         of_page = [c for c in columns if c.page == page]
-        hours = sum(c.gpu_hours or 0 for c in of_page)
+        page_hours = sum(c.gpu_hours or 0 for c in of_page)
         gb = sum(d.gb for d in missing if any(d.name in c.needs for c in of_page))
-        lines.append(f"  {page:34}  {gb:5.0f} GB  {hours:6.2f} h")
-        all_hours += hours
+        lines.append(f"  {page:34}  {gb:5.0f} GB  {page_hours:6.2f} h")
+        all_hours += page_hours
     lines.append(
         f"In all {len(columns)} jobs, {all_hours:.1f} GPU hours, {all_gb:.0f} GB to download and to keep; "
         f"{sum(bool(d.obstacle) for d in downloads)} of {len(downloads)} models and data sets have something in their "

@@ -19,8 +19,8 @@ from typing import Any
 
 from mialib.store import ROOT, atomic_path
 from replication import real_model
-from replication.claim_tests import Claim, load_claims
-from replication.claims import VERDICT
+from replication.claims.spec import Claim, load_claims
+from replication.claims.tables import VERDICT
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.pipeline.slides import slides_of
 from replication.profile import Profile
@@ -73,21 +73,21 @@ def printed_items(profile: Profile) -> list[PrintedItem]:
 
     def place(key: tuple[str, str]) -> tuple[int, bool, int, str]:
         kind, number = key[1].split()
-        return list(PAPERS).index(key[0]), kind == "Figure", int(re.match(r"\d+", number)[0]), number
+        return list(PAPERS).index(key[0]), kind == "Figure", int(re.findall(r"\d+", number)[0]), number
 
     return [PrintedItem(*key, tuple(pages[key])) for key in sorted((k for k in pages if k[0] in PAPERS), key=place)]
 
 
 def _replicates(path: Path, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The papers' items that a notebook saves its results as: (paper, title)."""
-    given = read_notebook(path).defaults | parameters
+    given = {**read_notebook(path).defaults, **parameters}
     cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
     for node in (node for cell in cells for node in ast.walk(ast.parse("".join(cell["source"])))):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "results.save":
-            said = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
+            said: dict[Any, Any] = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
             items = given.get("items") or {}
             named = [said["item"]] if "item" in said else list(items.values() if isinstance(items, dict) else items)
-            paper = said.get("paper", given.get("paper"))
+            paper: str = said.get("paper", given.get("paper"))
             return [(paper, title) for item in named for title in _titles(item)]
     return []
 
@@ -173,7 +173,8 @@ def own_figures(names: Iterable[str], pages: Path) -> str:
 
 def status(profile: Profile, build: Path, pages: Path) -> str:
     """Markdown: how long each notebook ran and when, and the versions of Python and the libraries."""
-    rows, versions, seconds = [], {}, 0.0
+    rows, seconds = [], 0.0
+    versions: dict[str, set[str]] = {}  # by library
     for name in profile.notebooks:
         link, path, results = f"[](pages/{name})", pages / f"{name}.ipynb", build / "results" / f"{name}.json"
         ran = json.loads(path.read_text(encoding="utf-8"))["metadata"] if path.is_file() else {}

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from itertools import pairwise
 from pathlib import Path
 
@@ -79,6 +79,6 @@ def lesson_pages(number: int, plan: Path = TEACHING) -> list[str]:
 
 def slides(shown: Sequence[Slide], title: str) -> str:
     """One HTML file that needs no other: a figure or an equation a slide; arrow keys go from one to the next."""
-    [folder] = find_spec("sphinx-mathjax-offline").submodule_search_locations
-    mathjax = (Path(folder) / "static" / "mathjax" / "tex-svg.js").read_text(encoding="utf-8")
+    package = Path(str(distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline")))
+    mathjax = (package / "static" / "mathjax" / "tex-svg.js").read_text(encoding="utf-8")
     return str(macros(Path(__file__).with_suffix(".html"), as_html=MARKDOWN.renderInline).slides(title, shown, mathjax))

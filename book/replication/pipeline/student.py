@@ -174,4 +174,4 @@ def _title(page: str) -> str:
     else:
         first = json.loads((ROOT / "notebooks" / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"][0]
         text = "".join(first["source"])
-    return re.search(r"^# +(.*?)\s*$", text, re.M)[1]
+    return re.findall(r"^# +(.*?)\s*$", text, re.M)[0]

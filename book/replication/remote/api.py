@@ -18,9 +18,6 @@ for; after Ctrl-C they are not, so at most `AT_ONCE` of them are paid for again.
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import json
 import logging
 import math
 import os
@@ -28,18 +25,17 @@ import re
 import textwrap
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from tenacity import AsyncRetrying
 
 from mialib.batches import encode
 from mialib.cache import STATS, cache_path, cached, locked
@@ -50,12 +46,12 @@ from mialib.catalog.sources import PassOptions, find
 from mialib.models import find_start_tokens, recorded_start, tokenizer_hash
 from mialib.progress import progress
 from mialib.shared.schema import Positive
-from mialib.store import atomic_path, hash_of, hash_texts
+from mialib.store import hash_texts
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
-from replication.remote import retries
-from replication.remote.replies import append_line, line_of, read_lines
+from replication.remote.replies import append_line, read_lines
+from replication.remote.retries import retrying
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -64,14 +60,13 @@ logger = logging.getLogger(__name__)
 
 OPENAI_URL = "https://api.openai.com/v1"
 AT_ONCE = 8  # requests under way
-CONNECT_SECONDS = 10
+TIMEOUT = httpx.Timeout(120, connect=10)  # seconds
 BYTES_A_TOKEN = 4  # a guess, for English
 WORDS = "violin gravel Tuesday saucer eleven harbour purple wizard lemon cactus jury velvet oxygen pigeon ladder marble"
 PROBE = f"{WORDS}\n{WORDS}"
 LEAST_GAIN = 1.0  # nats per token, by which the probe's words are likelier the second time
 ID_PREFIX = "token_id:"  # what vLLM writes before a token's id, in place of a token (--return-tokens-as-token-ids)
 ESCAPED_BYTE = r"\\x[0-9a-f]{2}"
-MOST_SAID = 10_000  # characters of a server's words
 SHORTEST_SECRET = 8  # characters; a shorter key ("none", "EMPTY") hides nothing and may be part of any message
 CHECK_NETWORK = "check OPENAI_BASE_URL and the network"
 ADVICE = {  # by status
@@ -160,7 +155,7 @@ class Api(logprobs.LogProbsAlone):
         )
 
     def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """Log-probs of the texts; each reply is kept. ValueError for texts after others or at another temperature."""
+        """Log-probs of the texts; each reply is stored. ValueError for texts after others or at another temperature."""
         if not options.is_of_texts_alone:
             raise ValueError(
                 f"{self.name}: an API is asked for texts alone, not after others or at another temperature"
@@ -191,13 +186,11 @@ class TokenLogProbs(BaseModel):
 
     tokens: list[str]
     token_logprobs: list[float | None]
-    top_logprobs: Any = None  # some servers' likeliest tokens, each in its own form
 
 
 class Choice(BaseModel):
-    """A completion, of which one is asked for."""
+    """A completion."""
 
-    index: int = 0
     logprobs: TokenLogProbs
 
 
@@ -208,10 +201,10 @@ class Usage(BaseModel):
 
 
 class Reply(BaseModel):
-    """A completions endpoint's reply."""
+    """A completions endpoint's reply: the one completion that was asked for."""
 
     model: str = "unnamed"
-    choices: list[Choice] = Field(min_length=1)
+    choices: list[Choice] = Field(min_length=1, max_length=1)
     usage: Usage | None = None
 
 
@@ -219,23 +212,58 @@ class RefusedError(ValueError):
     """The endpoint will not answer this prompt as it was sent (400, 422; of the probe, 500)."""
 
 
+# --- the environment ---
+
+
 def _url() -> str:
     """The address in the environment; the ValueError for one that is wrong does not show it, as it may hold secrets."""
     url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
-    try:
-        parts, _ = urlsplit(url), httpx.URL(url)
-        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except (ValueError, httpx.InvalidURL):
-        is_address = False
-    if not is_address:
-        raise ValueError("OPENAI_BASE_URL: an address such as http://localhost:8000/v1 is expected")
-    return url
+    with suppress(httpx.InvalidURL):
+        if httpx.URL(url).scheme in ("http", "https") and httpx.URL(url).host:
+            return url
+    raise ValueError("OPENAI_BASE_URL: an address such as http://localhost:8000/v1 is expected")
 
 
 def endpoint() -> str:
     """The endpoint's address, without user, password and query, which may be secret."""
     url = urlsplit(_url())
     return urlunsplit((url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), "", ""))
+
+
+def api_key() -> str:
+    """The key in the environment, without the white space around it that a line of a file may leave; "" for none.
+
+    ValueError, which does not show it, for a character that no request's header can carry, such as a typographic quote.
+    """
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    if not all("!" <= sign <= "~" for sign in key):
+        raise ValueError("OPENAI_API_KEY: it has a character that no key has, such as a typographic quote or a space")
+    return key
+
+
+def masked(text: str) -> str:
+    """The text without the key, as it is or as an address would write it."""
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    for written in (key, quote(key, safe="")):
+        text = text.replace(written, "***") if len(key) >= SHORTEST_SECRET else text
+    return text
+
+
+def price_a_million() -> float | None:
+    """$MIALIB_API_PRICE: US dollars a million tokens; None where it is not set."""
+    return _number("MIALIB_API_PRICE")
+
+
+def _number(variable: str) -> float | None:
+    """A positive number from the environment, None where it is not set."""
+    value = os.environ.get(variable)
+    try:
+        return TypeAdapter(Positive).validate_python(value) if value else None
+    except ValidationError:
+        raise ValueError(f"{variable}: a positive number is expected, got {value!r}") from None
+
+
+# --- scoring ---
 
 
 def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
@@ -247,35 +275,33 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
     """
     check_texts(texts, "texts to score")
     prompts, names = model.prompts(texts), [hash_texts([text]) for text in texts]
-    kept = read_replies(replies, model)
+    answered = {row["text"]: row for row in read_lines(replies)}
     missing: dict[str, int] = {}  # of equal texts the first
     for i, name in enumerate(names):
-        if name not in kept:
+        if name not in answered:
             missing.setdefault(name, i)
     if missing:
         if not api_key():
-            raise Unavailable(
-                f"set OPENAI_API_KEY to your key for {model.endpoint}, or to any word where it asks for none"
-            )
+            raise Unavailable(f"set OPENAI_API_KEY to your key for {model.endpoint}; any word if it asks for none")
         logger.info("%s", _estimate(model, [prompts[i] for i in missing.values()]))
         try:
-            _until_done(partial(_ask_all, model, texts, missing, prompts, replies, kept))
+            _ask_all(model, texts, missing, prompts, replies, answered)
         except (ValueError, OSError) as error:
-            n_kept, n_all = len(kept.keys() & set(names)), len(set(names))
-            so_far = f". Of {n_all} different texts {n_kept} are kept; a rerun goes on from there" if n_kept else ""
+            n_done, n_all = len(answered.keys() & set(names)), len(set(names))
+            so_far = f". Of {n_all} different texts {n_done} are kept; a rerun goes on from there" if n_done else ""
             raise (Unavailable if isinstance(error, OSError) else ValueError)(f"{error}{so_far}") from None
 
     begin = max(0, len(model.start_token_ids) - 1)  # of several start tokens the last one predicts the text
     ids = [None if isinstance(prompt, str) else prompt[1 + begin :] for prompt in prompts]
-    log_probs = [kept[name]["log_prob"][begin:] for name in names]
+    log_probs = [answered[name]["log_prob"][begin:] for name in names]
     rows = [logprobs.Known(*row) for row in zip(ids, log_probs, strict=True)]
-    reported = sorted({kept[name]["model"] for name in names})
+    reported = sorted({answered[name]["model"] for name in names})
     provenance = {
         "revision": f"{', '.join(reported)} at {model.endpoint}",
         "tokenizer": model.determined_by["tokenizer"],
         "device": "API",
         "start_token_id": recorded_start(model.start_token_ids),
-        "sent_as": ", ".join(sorted({kept[name].get("sent_as", "not known") for name in names})),
+        "sent_as": ", ".join(sorted({answered[name]["sent_as"] for name in names})),
         "versions": versions_of("api"),
     }
     try:
@@ -285,27 +311,13 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
         raise
 
 
-def read_replies(path: Path, model: ApiModel) -> dict[str, dict[str, Any]]:
-    """The replies of earlier runs by their text's hash: log-probs, and the model as the endpoint calls it.
-
-    Those that another model, endpoint or tokenizer gave are left out with a warning.
-    """
-    rows, asked = read_lines(path), hash_of(model.determined_by)
-    own = [row for row in rows if row.get("asked", asked) == asked]  # the oldest lines don't say what was asked
-    if n_others := len(rows) - len(own):
-        logger.warning("%s: %d replies of another model, endpoint or tokenizer; left out and asked for", path, n_others)
-    return {row["text"]: row for row in own}
-
-
 def drop_replies(path: Path, texts: Sequence[str]) -> None:
     """Remove these texts' replies, and the file where no other's is left."""
     done = {hash_texts([text]) for text in texts}
     left = [reply for reply in read_lines(path) if reply["text"] not in done]
-    if left:
-        with atomic_path(path) as temporary:
-            temporary.write_text("".join(map(line_of, left)), encoding="utf-8")
-    else:
-        path.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    for reply in left:
+        append_line(path, reply)
 
 
 def _nothing_to_score(i: int, n_tokens: int, text: str) -> ValueError:
@@ -327,109 +339,66 @@ def _estimate(model: ApiModel, prompts: Sequence[str | list[int]]) -> str:
     return f"{model.name} at {model.endpoint}: {len(prompts)} requests, {counted}{dollars}"
 
 
-def price_a_million() -> float | None:
-    """$MIALIB_API_PRICE: US dollars a million tokens; None where it is not set."""
-    return _number("MIALIB_API_PRICE")
+# --- asking ---
 
 
-def _number(variable: str) -> float | None:
-    """A positive number from the environment, None where it is not set."""
-    value = os.environ.get(variable)
-    try:
-        return TypeAdapter(Positive).validate_python(value) if value else None
-    except ValidationError:
-        raise ValueError(f"{variable}: a positive number is expected, got {value!r}") from None
-
-
-def api_key() -> str:
-    """The key in the environment, without the white space around it that a line of a file may leave; "" for none.
-
-    ValueError, which does not show it, where it holds a character that no request's header can carry.
-    """
-    key = os.environ.get("OPENAI_API_KEY", "").strip()
-    if wrong := [at for at, sign in enumerate(key, start=1) if not "!" <= sign <= "~"]:
-        raise ValueError(
-            f"OPENAI_API_KEY: its character {wrong[0]} of {len(key)} is none that a key has; typographic quotes, a "
-            "space? Set it again, without quotes"
-        )
-    return key
-
-
-# --- asking -----------------------------------------------------------------------------------------------------------
-
-
-def _until_done(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do asynchronous work in a thread of its own, since in a notebook this thread already runs a loop.
-
-    What stops this thread, such as Ctrl-C, also stops the work, even before it begins.
-    """
-    loop = asyncio.new_event_loop()
-
-    def run() -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(work())
-
-    def stop() -> None:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            pool.submit(run).result()
-        except BaseException:
-            with suppress(RuntimeError):  # the work has ended, and its loop with it
-                loop.call_soon_threadsafe(stop)
-            raise
-
-
-async def _ask_all(
+def _ask_all(
     model: ApiModel,
     texts: Sequence[str],
     missing: Mapping[str, int],
     prompts: list[str] | list[list[int]],
     replies: Path,
-    kept: dict[str, dict[str, Any]],
+    answered: dict[str, dict[str, Any]],
 ) -> None:
-    """Append the reply to each missing text to the file `replies` and to `kept`, several requests at once.
+    """Append the reply to each missing text to the file `replies` and to `answered`, several requests at once.
 
-    The first failure stops the run; replies to requests under way are still waited for and kept.
+    The first failure stops the run; replies to requests under way are still waited for and stored. The threads are
+    daemons, so that Ctrl-C waits for none.
     """
-    asked, left, failures = hash_of(model.determined_by), deque(missing), []
+    left, failures, saving, pace = deque(missing), list[Exception](), Lock(), _pacer()
+    headers = {"Authorization": f"Bearer {api_key()}"}
 
-    async def ask_for_one(name: str, way: str) -> None:
+    def ask_for(name: str, way: str) -> None:
         i = missing[name]
         try:
-            reply = await _ask(client, wait, model, model.sent(way, prompts[i], texts[i]))
+            reply = _ask(client, pace, model, model.sent(way, prompts[i], texts[i]))
             log_prob = prompt_log_probs(reply, model, prompts[i])
         except ValueError as error:
-            raise type(error)(f"text {i} ({excerpt(texts[i])}): {_without_secrets(str(error))}") from None
+            raise type(error)(f"text {i} ({excerpt(texts[i])}): {masked(str(error))}") from None
         if not log_prob:
             raise _nothing_to_score(i, 1, texts[i])
-        row = {"asked": asked, "text": name, "sent_as": way, "log_prob": log_prob}
-        row["model"] = printable(_without_secrets(reply.model))
-        append_line(replies, row)
-        kept[name] = row
-        tell([i], len(log_prob))
+        row = {"text": name, "sent_as": way, "log_prob": log_prob, "model": printable(masked(reply.model))}
+        with saving:
+            append_line(replies, row)
+            answered[name] = row
+            tell([i], len(log_prob))
 
-    async def ask_for_what_is_left(way: str) -> None:
+    def work(way: str) -> None:
         try:
             while left:
-                await ask_for_one(left.popleft(), way)
+                ask_for(left.popleft(), way)
         except Exception as failure:
             left.clear()
             failures.append(failure)
 
-    headers, wait = {"Authorization": f"Bearer {api_key()}"}, _pacer()
-    timeout = httpx.Timeout(retries.REPLY_SECONDS, connect=CONNECT_SECONDS)
-    with progress(model.name, {i: len(texts[i]) for i in missing.values()}) as tell:
-        async with httpx.AsyncClient(headers=headers, timeout=timeout) as client:
-            way = await _find_way(client, wait, model)
-            await asyncio.gather(*(ask_for_what_is_left(way) for _ in range(AT_ONCE)))
+    with (
+        progress(model.name, {i: len(texts[i]) for i in missing.values()}) as tell,
+        httpx.Client(headers=headers, timeout=TIMEOUT) as client,
+    ):
+        way = _find_way(client, pace, model)
+        threads = [Thread(target=work, args=(way,), daemon=True) for _ in range(min(AT_ONCE, len(missing)))]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            left.clear()
     if failures:
         raise failures[0]
 
 
-async def _find_way(client: httpx.AsyncClient, wait: Callable[[], Awaitable[None]], model: ApiModel) -> str:
+def _find_way(client: httpx.Client, pace: Callable[[], None], model: ApiModel) -> str:
     """Send the probe in each way until the endpoint reads its tokens; ValueError where it does in none.
 
     ValueError also for log-probs that are not of the tokens at which they stand.
@@ -438,91 +407,71 @@ async def _find_way(client: httpx.AsyncClient, wait: Callable[[], Awaitable[None
     for way in model.ways:
         try:
             sent, may_refuse = model.sent(way, prompt, PROBE), way != model.ways[-1]
-            reply = await _ask(client, wait, model, sent, is_first=True, may_refuse=may_refuse)
+            reply = _ask(client, pace, model, sent, is_first=True, may_refuse=may_refuse)
             log_probs = prompt_log_probs(reply, model, prompt)
         except ValueError as error:
-            refusals.append(f"as {way}: {_without_secrets(str(error))}")
+            refusals.append(f"as {way}: {masked(str(error))}")
             if way == "token ids" and not isinstance(error, RefusedError):
                 break  # it reads other tokens than were sent
             continue
         half = len(log_probs) // 2
         gain = sum(log_probs[-half:]) / half - sum(log_probs[:half]) / half
         if not gain >= LEAST_GAIN:
-            raise ValueError(_misplaced(model, next(c.logprobs for c in reply.choices if c.index == 0), gain))
+            raise ValueError(
+                f"{model.endpoint}: repeated words gain {gain:.2f} nats per token, where {LEAST_GAIN:g} and more are "
+                "expected. Its log-probs are of other tokens (off by one row?), or the model has learned nothing: take "
+                "another version, or another server"
+            )
         instead = f" ({'; '.join(refusals)})" if refusals else ""
         logger.info("%s takes %s%s; repeated words gain %.1f nats per token", model.endpoint, way, instead, gain)
         return way
     raise ValueError(f"{model.endpoint} does not answer a probe of {len(PROBE.split())} words, {'; '.join(refusals)}")
 
 
-def _misplaced(model: ApiModel, of_probe: TokenLogProbs, gain: float) -> str:
-    """What is wrong with log-probs by which words that stand twice are not far likelier the second time."""
-    said = (
-        f"{model.endpoint}: {len(WORDS.split())} repeated words gain {gain:.2f} nats per token the second time; "
-        f"from a model that has learned to read, {LEAST_GAIN:g} and more are expected"
-    )
-    n = len(of_probe.tokens) // 2
-    tokens = [token.strip() for token in of_probe.tokens][-n:]
-    likeliest = [
-        max(of, key=of.get).strip() if isinstance(of, dict) and of else "" for of in of_probe.top_logprobs or []
-    ]
-    early = [i for i, (top, following) in enumerate(zip(likeliest[-n:], tokens[1:], strict=False)) if top == following]
-    if len(early) < n / 2:
-        return f"{said}. Its log-probs are of other tokens, or the model has learned nothing"
-    at = next((i for i in early if tokens[i] and tokens[i + 1]), early[0])
-    return (
-        f"{said}. It is off by one row: where {tokens[at]!r} stands, the next token, {tokens[at + 1]!r}, is likeliest. "
-        "The server is at fault: take another version, or another server, and report it there"
-    )
-
-
-def _pacer() -> Callable[[], Awaitable[None]]:
+def _pacer() -> Callable[[], None]:
     """A function that lets calls pass as often as $MIALIB_API_REQUESTS_PER_MINUTE says, without it at once."""
-    per_minute, next_at = _number("MIALIB_API_REQUESTS_PER_MINUTE") or math.inf, 0.0
+    per_minute, next_at, turn = _number("MIALIB_API_REQUESTS_PER_MINUTE") or math.inf, 0.0, Lock()
 
-    async def wait() -> None:
+    def pace() -> None:
         nonlocal next_at
-        now = time.monotonic()
-        at = max(now, next_at)
-        next_at = at + 60 / per_minute
-        await asyncio.sleep(at - now)
+        with turn:
+            at = max(time.monotonic(), next_at)
+            next_at = at + 60 / per_minute
+        time.sleep(max(0.0, at - time.monotonic()))
 
-    return wait
+    return pace
 
 
-async def _ask(
-    client: httpx.AsyncClient,
-    wait: Callable[[], Awaitable[None]],
+def _ask(
+    client: httpx.Client,
+    pace: Callable[[], None],
     model: ApiModel,
     prompt: str | list[int],
     is_first: bool = False,
     may_refuse: bool = False,
 ) -> Reply:
-    """One request, tried again where that may help. Errors are sentences without secrets.
+    """One request, tried again where that may help.
 
-    Where no one answers the first one the address is wrong; later on a server may be starting anew. Where it
+    Where no one answers the first one the address is wrong; later on a server may be starting again. Where it
     `may_refuse`, a 500 is final: so some servers refuse token ids.
     """
     base = httpx.URL(_url())
     url = base.copy_with(path=f"{base.path.rstrip('/')}/completions")
-    asked = {"model": model.name.removeprefix("api:"), "prompt": prompt, "echo": True, "logprobs": 1}
-    asked |= {"max_tokens": 1, "temperature": 0}
+    body = {"model": model.name.removeprefix("api:"), "prompt": prompt, "echo": True, "logprobs": 1}
+    body |= {"max_tokens": 1, "temperature": 0}
 
-    async def once() -> bytes:
-        await wait()
+    def once() -> bytes:
+        pace()
         try:
-            async with asyncio.timeout(retries.REPLY_SECONDS), client.stream("POST", url, json=asked) as stream:
-                count = retries.counter(model.endpoint)
-                body = b"".join([count(chunk) async for chunk in stream.aiter_bytes()])
+            return client.post(url, json=body).raise_for_status().content
         except httpx.ConnectError as error:
             if is_first:
                 raise Unavailable(f"{_said(error)}; {CHECK_NETWORK}") from None
             raise
-        return retries.whole(stream, body).raise_for_status().content
 
+    final = {500} if may_refuse else set()
     try:
-        final = {500} if may_refuse else set()
-        return Reply.model_validate_json(await retries.retrying(AsyncRetrying, _said, final)(once))
+        return Reply.model_validate_json(retrying(once, _said, final))
     except httpx.HTTPStatusError as error:
         status = error.response.status_code
         if status in {400, 422} | final:
@@ -531,11 +480,9 @@ async def _ask(
         raise Unavailable("; ".join(filter(None, (_said(error), advice)))) from None
     except httpx.HTTPError as error:
         raise Unavailable(f"{_said(error)}; {CHECK_NETWORK}") from None
-    except TimeoutError:
-        raise Unavailable(f"{model.endpoint} has sent no whole reply in {retries.REPLY_SECONDS:g} s") from None
     except ValidationError as error:
         [wrong, *_] = error.errors()  # whose input, which may hold the key, is not shown
-        where = "".join(f"{part}." for part in wrong["loc"])[:-1]
+        where = ".".join(map(str, wrong["loc"]))
         raise ValueError(
             f"{model.endpoint} sends no completion with log-probs ({where}: {wrong['msg']}); does it support `echo` "
             "with `logprobs`?"
@@ -543,57 +490,29 @@ async def _ask(
 
 
 def _said(error: BaseException) -> str:
-    """How the endpoint fails: what it answers, or what the connection says, on one line and without secrets."""
+    """How the endpoint fails: what it answers, or what the connection says, on one line and without the key."""
     said = str(error) or type(error).__name__
     if isinstance(error, httpx.HTTPStatusError):
         reply = error.response
         try:
             said = reply.headers.get("Location") or reply.json()["error"]["message"]
-        except (ValueError, LookupError, TypeError, RecursionError):  # no JSON, or another server's
+        except (ValueError, LookupError, TypeError):  # no JSON, or another server's
             said = reply.text
         said = f"{reply.status_code}: {said}"
-    return f"{endpoint()} fails ({textwrap.shorten(_without_secrets(said), 300, placeholder='…')})"
+    return f"{endpoint()} fails ({textwrap.shorten(masked(said), 300, placeholder='…')})"
 
 
-def _without_secrets(text: str) -> str:
-    """The text without key, user, password and query, however a message, a header or JSON writes them.
-
-    What is past `MOST_SAID`, which only a hostile server sends, is left out.
-    """
-    url, key = urlsplit(_url()), os.environ.get("OPENAI_API_KEY", "").strip()
-    login = f"{url.username}:{url.password}" if url.password else ""
-    given = (key, url.username or "", url.password or "", url.query, *(v for _, v in parse_qsl(url.query)))
-    secrets = {form for secret in given for form in (secret, unquote(secret))}
-    secrets |= {base64.b64encode(form.encode()).decode() for form in (login, unquote(login))}
-    text = text[:MOST_SAID]
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= SHORTEST_SECRET:
-            text = re.sub("".join(map(_ways_to_write, secret)), "***", text, flags=re.IGNORECASE)
-    return text
-
-
-def _ways_to_write(character: str) -> str:
-    """A pattern of a character as it is and as JSON, Python, addresses and HTML escape it."""
-    n, in_json = ord(character), json.dumps(character)[1:-1]
-    in_address = "".join(f"%{byte:02x}" for byte in character.encode(errors="surrogateescape"))
-    ways = (f"&#x{n:x};", f"&#{n};", f"\\u{n:04x}", f"\\x{n:02x}", in_address, in_json, character)  # longer ones first
-    return rf"\\{{0,4}}(?:{'|'.join(map(re.escape, ways))})"
-
-
-# --- reading a reply --------------------------------------------------------------------------------------------------
+# --- reading a reply ---
 
 
 def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int]) -> list[float]:
     """Log p of each of the prompt's tokens but the first, nats, out of a reply that may end in a surplus token.
 
     The first has nothing before it. Where the text was sent, a start token of the server's own may be the first.
-    ValueError for another number of tokens, for tokens that spell another text, for a log-prob that is none, and for
-    none or several choices of index 0.
+    ValueError for another number of tokens, for tokens that spell another text, and for a log-prob that is none.
     """
-    asked_for = [choice.logprobs for choice in reply.choices if choice.index == 0]
-    if len(asked_for) != 1:
-        raise ValueError(f"the reply holds {len(asked_for)} choices of index 0 where one was asked for")
-    tokens, log_probs = asked_for[0].tokens, asked_for[0].token_logprobs
+    [choice] = reply.choices
+    tokens, log_probs = choice.logprobs.tokens, choice.logprobs.token_logprobs
     if len(tokens) != len(log_probs):
         raise ValueError(f"the reply holds {len(tokens)} tokens and {len(log_probs)} log-probs")
     are_ids = bool(tokens) and all(re.fullmatch(f"{ID_PREFIX}[0-9]+", token) for token in tokens)
@@ -617,7 +536,7 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int]) -> 
             if received != wanted if are_ids else _is_another(wanted, received):
                 raise ValueError(f"the reply holds the token {received!r} where {wanted!r} was sent; {advice}")
     if not fitting:
-        spelled = excerpt(_without_secrets("".join(tokens)))
+        spelled = excerpt(masked("".join(tokens)))
         raise ValueError(f"the reply's tokens spell {spelled}, not what was sent; {advice}")
     scored = []
     for at, value in enumerate(log_probs[1 : fitting[0]], start=1):

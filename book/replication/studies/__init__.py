@@ -1,1 +1,1 @@
-"""Benchmarks of today, built from pages before and after a date."""
+"""What single pages study: one file a study, its numbers and its recorded results."""

@@ -43,5 +43,5 @@ def coverage_table(results: Sequence[Result], family: str) -> pd.DataFrame:
 def _cell(results: Sequence[Result]) -> str:
     if results[0].why:
         return results[0].why
-    low, high = (f"{end(r.ours for r in results):.3f}" for end in (min, max))
+    low, high = (f"{end(r.ours or 0 for r in results):.3f}" for end in (min, max))
     return low if len(results) == 1 else f"{low} to {high}"

@@ -25,7 +25,7 @@ from mialib.versions import versions_of
 from replication import BOOK_DATA, blind_tables, real_model
 from replication.builders.unseen import load_unseen
 from replication.lab.recipes import Seen, TrainingOn
-from replication.lab.source import MODEL_CARD, Lab, LabCorpus, lab_recipe, of_seed, train_again
+from replication.lab.source import MODEL_CARD, LabCorpus, lab_recipe, of_seed, times_in, train_again
 from replication.profile import load_profile
 from replication.recorded import (
     RECORDED,
@@ -79,8 +79,15 @@ def _file_name(name: str, seed: int) -> str:
 
 def _key(name: str, seed: int) -> str:
     """What a recorded file must be of: recipe, texts in their roles and tokenizer; not the code, nor the device."""
-    recipe = lab_recipe(of_seed(name, seed))
+    recipe = _recipe_of(of_seed(name, seed))
     return hash_of([recipe.model_dump(), _dealt(recipe.corpus)])
+
+
+def _recipe_of(model: str) -> Seen:
+    """A recorded model's recipe, which says how often it sees each text."""
+    recipe = lab_recipe(model)
+    assert isinstance(recipe, Seen)
+    return recipe
 
 
 def _dealt(corpus: str) -> str:
@@ -93,9 +100,9 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     """Train a model, score its members and non-members, write the files."""
     from mialib.models import pick_device
 
-    recipe, device = lab_recipe(of_seed(name, seed)), str(pick_device())
+    recipe, device = _recipe_of(of_seed(name, seed)), str(pick_device())
     model = str(train_again(of_seed(name, seed), device))
-    times = Lab(of_seed(name, seed)).times_seen(load_benchmark(recipe.corpus).texts)
+    times = times_in(recipe, load_benchmark(recipe.corpus).texts)
     card = json.loads((Path(model) / MODEL_CARD).read_text(encoding="utf-8"))
     untouched = folder / f"{name.removeprefix('lab/')}{UNTOUCHED}.parquet"
     if isinstance(recipe, TrainingOn) and read_provenance(untouched).get("dealt") != _dealt(recipe.corpus):
@@ -177,8 +184,8 @@ def record_samples() -> None:
             "from replication.studies.ladder import *; record_samples()"
     """
     wikimia = _some(Target(model=real_model.MODEL, benchmark=ON_WIKIMIA, corpus=real_model.CORPUS), N_WIKIMIA)
-    ladder = _some(Target(model=SAMPLED_MODEL, benchmark=lab_recipe(SAMPLED_MODEL).corpus), N_LADDER)
-    times = Lab(SAMPLED_MODEL).times_seen(ladder.texts)
+    ladder = _some(Target(model=SAMPLED_MODEL, benchmark=_recipe_of(SAMPLED_MODEL).corpus), N_LADDER)
+    times = times_in(_recipe_of(SAMPLED_MODEL), ladder.texts)
     ladder = replace(ladder, benchmark=replace(ladder.labelled, domains=tuple(map(str, times))))
     rows = real_model.rows_of(wikimia, SAMPLES[0], LATER)
     rows += real_model.rows_of(ladder, SAMPLES[1], [name for name in LATER if name != "aeca"])

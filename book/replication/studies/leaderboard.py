@@ -53,26 +53,23 @@ def open_board(model: str, benchmark: str, **how: str) -> Board:
 
 
 class Board:
-    """Judges detectors on texts of known membership without handing out a label; not safe from those who want to cheat.
+    """Judges detectors on texts of known membership without handing out a label.
 
     `stats` are the token statistics of N texts, `labels` (N,) 1 for members; `inputs` are for `opened`.
     """
 
     def __init__(self, stats: TokenStats, labels: ArrayLike, inputs: Inputs | None = None) -> None:
-        labels = np.asarray(labels)
-        halves = dict(zip((OPEN, KEPT_BACK), stratified_split(labels, 0.5), strict=True))
-        self.n_of_class = [int((labels[halves[OPEN]] == label).sum()) for label in (1, 0)]  # members, others of a half
-        self._inputs = inputs
+        self._stats, self._inputs, self._is_open = stats, inputs, True
         self._order = np.argsort([hash_of(row.token_ids.tolist()) for row in stats])  # members may come first
-        self._stats, self._is_open = stats, True
         self._scores: dict[str, FloatArray] = {}
-        baseline = self._score(DETECTORS[BASELINE].score_text)
+        self._half_of = dict(zip((OPEN, KEPT_BACK), stratified_split(labels := np.asarray(labels), 0.5), strict=True))
+        self._labels = {half: labels[texts] for half, texts in self._half_of.items()}
+        self._baseline = self._score(DETECTORS[BASELINE].score_text)
 
-        def judge(scores: FloatArray, half: str) -> tuple[Interval, Comparison]:
-            of_labels, of_scores, of_baseline = (of[halves[half]] for of in (labels, scores, baseline))
-            return auc_interval(of_labels, of_scores), compare_auc(of_labels, of_scores, of_baseline)
-
-        self._judge = judge
+    @property
+    def n_of_class(self) -> tuple[int, int]:
+        """The members and non-members of the first half."""
+        return int((self._labels[OPEN] == 1).sum()), int((self._labels[OPEN] == 0).sum())
 
     @property
     def stats(self) -> TokenStats:
@@ -80,7 +77,7 @@ class Board:
         return self._stats.take(self._order)
 
     def opened(self) -> tuple[Inputs, dict[str, FloatArray]]:
-        """Of a closed board its inputs, labels among them, and the scores of each submission, (N,) in their order."""
+        """The inputs of a closed board, with labels, and the scores of each submission, (N,) in their order."""
         if self._is_open or self._inputs is None:
             raise ValueError("labels are handed out after `reveal`, which closes the board")
         return self._inputs, self._scores
@@ -98,7 +95,7 @@ class Board:
         if not self._is_open:
             raise ValueError("the second half has been shown, so this board is closed: what is tried is chosen on it")
         scores, n = self._score(score_text), self.n_submissions + 1
-        name = name or getattr(score_text, "__name__", "detector")
+        name = str(name or getattr(score_text, "__name__", "detector"))
         name = f"{name} ({n})" if name in self._scores else name
         self._scores[name] = scores
         return Submission(name, *self._judge(scores, OPEN), n)
@@ -129,15 +126,16 @@ class Board:
         }
         return pd.DataFrame(columns).rename_axis(columns=f"Both halves, {self.n_submissions} submissions")
 
+    def _judge(self, scores: FloatArray, half: str) -> tuple[Interval, Comparison]:
+        labels, texts = self._labels[half], self._half_of[half]
+        return auc_interval(labels, scores[texts]), compare_auc(labels, scores[texts], self._baseline[texts])
+
     def _score(self, score_text: Callable[[TokenRow], float]) -> FloatArray:
         scores = np.empty(len(self._stats))
         for i in self._order:
-            row = TokenRow(*(column.copy() for column in self._stats[i]))  # the caller may sort in place
+            row = TokenRow._make(column.copy() for column in self._stats[i])  # the caller may sort in place
             score = score_text(row)
             if not isinstance(score, Real) or not np.isfinite(score):
-                raise ValueError(
-                    f"a detector returns one finite number; this one gives {short_repr(score)} for a text of "
-                    f"{len(row.log_prob)} tokens"
-                )
+                raise ValueError(f"a detector returns one finite number, not {short_repr(score)} for a text")
             scores[i] = score
         return scores

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dis import get_instructions
 from inspect import getsource
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,16 +39,10 @@ def other_statistics(
     cache knows a function by its source text. ValueError for one that reads anything but modules from around itself,
     which might change while its text does not.
     """
-    return cached(
-        "other_statistics",
-        lambda: _run(model, texts, functions, then),
-        Format("", _write, _read),
-        texts=hash_texts(texts),
-        functions={name: _source(function) for name, function in functions.items()},
-        then=then,
-        **versions_of("scoring"),
-        **find_weights(model).pass_key(),
-    )
+    sources = {name: _source(function) for name, function in functions.items()}
+    key: dict[str, Any] = {"texts": hash_texts(texts), "functions": sources, "then": then}
+    key |= versions_of("scoring") | find_weights(model).pass_key()
+    return cached("other_statistics", lambda: _run(model, texts, functions, then), Format("", _write, _read), **key)
 
 
 def _write(stats: Mapping[str, TokenStats], folder: Path) -> None:
@@ -60,7 +55,7 @@ def _read(folder: Path) -> dict[str, TokenStats]:
     return {path.stem: TokenStats.load(path) for path in sorted(folder.glob("*.parquet"))}
 
 
-def _source(function: FunctionType) -> list[str]:
+def _source(function: Any) -> list[str]:
     """A function's source and defaults; ValueError where it, or a function inside it, reads what may change."""
     codes, read = [function.__code__], list(function.__code__.co_freevars)
     for code in codes:
@@ -83,7 +78,7 @@ def _run(
     if then is not None:  # what is cut has as many tokens as the context reads and one that it predicts
         token_ids = [[*ids[: loaded.max_tokens], then] for ids in token_ids]
     begin = max(0, len(loaded.start_token_ids) - 1)  # of several start tokens the last one predicts the text
-    rows: dict[str, list[TokenRow | None]] = {name: [None] * len(texts) for name in functions}
+    rows: dict[str, dict[int, TokenRow]] = {name: {} for name in functions}  # by the number of the text
     budget = min(fitting_tokens(loaded), LOGITS_BYTES // (4 * loaded.vocab_size))
     for batch in token_batches(token_ids, lambda: budget):
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], loaded.model.device)
@@ -93,12 +88,15 @@ def _run(
                 ids = token_ids[i][1 + begin :]
                 targets = torch.tensor(ids, device=logits.device)
                 for name, statistics in functions.items():
-                    columns = [c.float().cpu().numpy() for c in statistics(of_text[begin:length].float(), targets)]
-                    top_log_prob = np.full(len(targets), np.nan, np.float32)
-                    rows[name][i] = TokenRow(np.asarray(ids, np.int32), *columns, top_log_prob)
+                    found = statistics(of_text[begin:length].float(), targets)
+                    log_prob, entropy, variance = (column.float().cpu().numpy() for column in found)
+                    unknown = np.full(len(targets), np.nan, np.float32)
+                    rows[name][i] = TokenRow(np.asarray(ids, np.int32), log_prob, entropy, variance, unknown)
     lacks = {"top_log_prob": "other statistics than ours are log p, entropy and variance alone"}
     made_by = {"model": loaded.name, "revision": loaded.revision, "tokenizer": loaded.tokenizer_hash, "lacks": lacks}
     return {
-        name: TokenStats.from_rows(of_name, n_cut=n_cut, provenance=made_by | {"statistics": name})
+        name: TokenStats.from_rows(
+            [of_name[i] for i in range(len(texts))], n_cut=n_cut, provenance=made_by | {"statistics": name}
+        )
         for name, of_name in rows.items()
     }

@@ -109,14 +109,14 @@ def columns_of_figures(profile: Profile) -> list[tuple[str, str, Column]]:
 
     Nothing where the profile brings models of its own.
     """
-    found = []
+    found: list[tuple[str, str, Column]] = []
     for name, page in ({} if profile.models else profile.notebooks).items():
         of = page.parameters
         if "models" not in of:
             continue
         models, benchmarks = pages.as_list(of["models"]), pages.as_list(of["benchmarks"])
         models = models * len(benchmarks) if len(models) == 1 else models
-        given = {key: of.get(key) for key in ("references", "corpora", "masked", "n_neighbors")}
+        given: dict[str, Any] = {key: of.get(key) for key in ("references", "corpora", "masked", "n_neighbors")}
         probe = {"unseen": pages.optional(of.get("real")), "n_training": max(of.get("sizes", [N_TRAINING]))}
         found += [
             (name, target.column, FigureColumn.model_validate(target.model_dump() | probe))
@@ -183,7 +183,8 @@ def _other_start_token(
     """
     if not column.has_other_start_token:
         return [], []
-    other = column.but(start_token=None if column.start_token else "auto", **dict.fromkeys(SOURCES.values()))
+    changed = {"start_token": None if column.start_token else "auto"} | dict.fromkeys(SOURCES.values())
+    other = column.model_copy(update=changed)
     measure_other = MEASURE | {"probe": partial(_probe, learns=False)}
     try:
         again = load_inputs(other).given(frequency=inputs["frequency"], lowercase=None)
@@ -236,7 +237,7 @@ def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column)
             notes.append(f"without the corpus {corpus}: {error}")
             of = inputs
         scores[label] = score_all(of, ["dc_pdd"], dc_pdd={"a": a})["dc_pdd"]
-    beside = {"printed": printed("dc-pdd", items, name), "published_column": name}
+    beside: dict[str, Any] = {"printed": printed("dc-pdd", items, name), "published_column": name}
     star = None if variants else ("dc_pdd", "min_k")
     return Measured(measure(inputs.labels, scores, name, items, star=star, **beside), notes, inputs.passes())
 

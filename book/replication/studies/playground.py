@@ -33,12 +33,12 @@ BENCHMARK = "lab/en"
 HALF = 200  # texts, one half of them members
 TEMPLATE = Path(__file__).parents[1] / "playground.html"
 # The values that a number is rounded to; ends between two of them are multiples of 1/4, as SURP's thresholds are.
-VALUES = {
+VALUES: dict[str, FloatArray] = {
     "log_prob": -((np.arange(224)[::-1] / 50) ** 2),  # finer where the model is sure
     "entropy": np.arange(1, 64, 2) / 8,
     "log_prob_var": (np.arange(1, 42, 2) / 8) ** 2,
     "log_frequency": -np.arange(32)[::-1] / 2,
-    "is_first": np.arange(2),
+    "is_first": np.arange(2.0),
 }
 
 
@@ -58,7 +58,7 @@ def halves_of(texts: Sequence[str], labels: ArrayLike) -> list[NDArray[np.intp]]
 
 def pack(columns: dict[str, FloatArray]) -> tuple[str, dict[str, FloatArray]]:
     """Columns of VALUES's names, (T,) each: a byte a number, column after column, as base64 of gzip; and as rounded."""
-    rounded, codes = {}, []
+    rounded, codes = dict[str, FloatArray](), []
     for name, column in columns.items():
         values = VALUES[name]
         codes.append(np.searchsorted((values[1:] + values[:-1]) / 2, column).astype(np.uint8))
@@ -79,8 +79,9 @@ def editor(model: str = "lab/en-900k") -> HTML:
     halves = halves_of(inputs.texts, inputs.labels)
     chosen = inputs.take(np.concatenate(halves), BENCHMARK)
     packed, rounded = pack(token_columns(chosen.stats, chosen["frequency"].log_probability))
-    of_model = {name: rounded[name].astype(np.float32) for name in ("log_prob", "entropy", "log_prob_var")}
-    on_page = chosen.given(stats=replace(chosen.stats, **of_model))
+    log_prob, entropy, variance = (rounded[name].astype(np.float32) for name in ("log_prob", "entropy", "log_prob_var"))
+    stats = replace(chosen.stats, log_prob=log_prob, entropy=entropy, log_prob_var=variance)
+    on_page = chosen.given(stats=stats)
     data = {
         "packed": packed,
         "values": {name: [float(f"{value:.6g}") for value in values] for name, values in VALUES.items()},

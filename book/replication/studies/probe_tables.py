@@ -25,8 +25,7 @@ from mialib.passes.inputs import Inputs, score_all
 from mialib.store import hash_texts, mialib_version
 from replication import results
 from replication.builders.unseen import unseen_texts
-from replication.printed_leads import METHODS
-from replication.published import printed
+from replication.published import METHODS, printed
 from replication.results import Result, label_of
 
 PAPER = "probe"
@@ -53,7 +52,7 @@ class ProbeColumn:
     @property
     def judged(self) -> Benchmark:
         """The texts to judge on."""
-        return self.inputs.benchmark.take(self.test_idx, f"{self.inputs.benchmark.name}, test texts")
+        return self.inputs.labelled.take(self.test_idx, f"{self.inputs.labelled.name}, test texts")
 
     def on_test(self) -> dict[str, FloatArray | None]:
         """Every method's scores of the texts to judge on."""
@@ -74,19 +73,19 @@ class ProbeColumn:
         """
         judged = self.test_idx
         if domain is not None:
-            domains = np.array(self.inputs.benchmark.domains)
+            domains = np.array(self.inputs.labelled.domains)
             if domain not in domains:
                 known = ", ".join(sorted(set(domains.tolist()))) or "none"
-                raise ValueError(f"{self.inputs.benchmark.name} has no texts of {domain!r}; it has: {known}")
+                raise ValueError(f"{self.inputs.labelled.name} has no texts of {domain!r}; it has: {known}")
             judged = judged[domains[judged] == domain]
         scores = {row: None if of is None else of[judged] for row, of in self.scores.items()}
-        beside = {"printed": printed(PAPER, items, published), "published_column": published}
+        beside: dict[str, Any] = {"printed": printed(PAPER, items, published), "published_column": published}
         return results.measure(self.inputs.labels[judged], scores, column, items, **beside)
 
     def passes(self) -> list[dict[str, Any]]:
         """What ran: each pass over the texts, the neighbors, and the proxies with a hash of what they learned from."""
         target, passes = self.inputs.target, self.inputs.passes()
-        if self.inputs.loaded.get("neighbors") is not None:
+        if target.masked and self.inputs.loaded.get("neighbors") is not None:
             made = provenance(f"neighbors by {target.masked}", target.masked, self.inputs.texts)
             passes.append(made | {"n_texts": self.inputs["neighbors"].size})
         named = {f"proxies of {target.model}, {row}": texts for row, texts in self.unseen.items()}
@@ -113,9 +112,9 @@ def baseline_column(inputs: Inputs, sources: Mapping[str, str], *, n_training: i
     `sources` are named as in `replication.builders.unseen`, by the row that the probe will have. The validation texts
     are the benchmark's own where it has some, else a random fifth.
     """
-    left, unseen = unseen_texts(inputs.benchmark, sources, n_training)
-    inputs = inputs.take(left, inputs.benchmark.name)
-    val_idx, test_idx = split_of(inputs.benchmark)
+    left, unseen = unseen_texts(inputs.labelled, sources, n_training)
+    inputs = inputs.take(left, inputs.labelled.name)
+    val_idx, test_idx = split_of(inputs.labelled)
     scores = {BASELINES.get(name, label_of(name)): of for name, of in score_all(inputs).items()}
     return ProbeColumn(inputs, unseen, val_idx, test_idx, dict.fromkeys(BASELINES.values()) | scores)
 

@@ -158,11 +158,11 @@ def gather_scores(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded:
         for n_words, short in too_long.items():
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
         for n_words in possible:
-            texts, fitting = texts_hash(benchmark, n_words, target.corpus), {}
+            texts = texts_hash(benchmark, n_words, target.corpus)
+            fitting: dict[int, list[dict[str, Any]]] = {}  # by seed
             for row in of_cells.get((target.model, target.benchmark, n_words), ()):
                 why = _recorded_for(row, target, n_words, texts)
-                where, key = (not_counted, why) if why else (fitting, row["seed"])
-                where.setdefault(key, []).append(row)
+                (not_counted.setdefault(why, []) if why else fitting.setdefault(row["seed"], [])).append(row)
             blocks += [_recorded_block(rows, benchmark, condition) for rows in fitting.values()]
             if 0 not in fitting:
                 inputs = inputs or load_inputs(target)
@@ -260,13 +260,13 @@ def rank_rows(seeds: Iterable[int]) -> list[dict[str, Any]]:
         logger.info("seed %d: %s", seed, target.column)
         reference = target.reference and of_seed(target.reference, seed)
         inputs = load_inputs(target.but(model=of_seed(target.model, seed), reference=reference))
-        for n_words in split_lengths(inputs.benchmark, whole_numbers(given["lengths"], "lengths"))[0]:
+        for n_words in split_lengths(inputs.labelled, whole_numbers(given["lengths"], "lengths"))[0]:
             block = _block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition, seed)
             shared = dict(zip(BLOCK, (*block.cell, seed), strict=True))
-            shared["texts"] = texts_hash(inputs.benchmark, n_words, target.corpus)
+            shared["texts"] = texts_hash(inputs.labelled, n_words, target.corpus)
             shared["weights"] = weights_of(*models_of(inputs.target))
             for name, scores in block.scores.items():
-                row = {"detector": name, "made_for": made_for(target, n_words, name)}
+                row: dict[str, Any] = {"detector": name, "made_for": made_for(target, n_words, name)}
                 row["versions"] = json.dumps(versions_behind_row(name))
                 ranks, of_fold = np.unique(rankdata(scores, "dense", axis=1), axis=0, return_inverse=True)
                 row["ranks"], row["of_fold"] = list(ranks.astype(np.uint16)), of_fold.astype(np.uint8)
@@ -290,8 +290,9 @@ def _recorded_for(row: Mapping[str, Any], target: Target, n_words: int, texts: s
 def _recorded_block(rows: Sequence[Mapping[str, Any]], benchmark: Benchmark, condition: str) -> Block:
     scores = {row["detector"]: np.array(row["ranks"], np.uint16)[row["of_fold"]] for row in rows}
     chosen = {row["detector"]: options for row in rows if (options := json.loads(row["chosen"]))}
-    *cell, seed = (rows[0][name] for name in BLOCK)
-    return Block(*cell, seed, condition, _numbers(benchmark.texts), benchmark.labels, scores, chosen)
+    model, _, n_words, seed = (rows[0][name] for name in BLOCK)
+    texts = _numbers(benchmark.texts)
+    return Block(model, rows[0]["benchmark"], n_words, seed, condition, texts, benchmark.labels, scores, chosen)
 
 
 # --- groups of blocks, and runs of detectors ---

@@ -101,7 +101,7 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
         differences.append(rule(*roc_points(*left)) - at_most(*roc_points(*whole)))
     estimate, *resampled = differences
     n_texts = len(of_ours[0]), len(of_ours[1])
-    return metrics.compared(float(estimate), float(np.var(resampled, ddof=1)), [], n_texts, level=0.95).difference
+    return metrics.compared(float(estimate), float(np.var(resampled, ddof=1)), n_texts).difference
 
 
 # --- what a reading is a function of ---
@@ -132,7 +132,7 @@ class Texts:
     def take(self, indices: NDArray[np.integer], name: str) -> Texts:
         """The texts with these numbers."""
         scores = {detector: of[indices] for detector, of in self.ours.items()}
-        return Texts(self.inputs.take(indices, f"{self.inputs.benchmark.name}, {name}"), scores, self.k)
+        return Texts(self.inputs.take(indices, f"{self.inputs.labelled.name}, {name}"), scores, self.k)
 
 
 @dataclass(frozen=True, eq=False)  # hashed by identity: what was trained for one is kept
@@ -162,7 +162,7 @@ class Setup:
 
     def _cut(self, n_words: int) -> Inputs:
         try:
-            split_lengths(self.inputs.benchmark, [n_words])
+            split_lengths(self.inputs.labelled, [n_words])
         except ValueError as error:
             raise NotApplicable(str(error)) from error
         return cut_inputs(self.inputs, n_words)[0]
@@ -290,12 +290,17 @@ def _compare(blank: Finding, texts: Texts, other: dict[str, FloatArray]) -> list
                 auc=compare_aucs(labels, theirs, ours),
                 tpr=None if needs else compare_tprs(labels, theirs, ours, rule),
                 tpr_needs=needs,
-                places=tuple(1 + sum(of > by[name] for of in by.values()) for by in (ours_by, other_by)),
+                places=(_place(ours_by, name), _place(other_by, name)),
                 n_detectors=len(ours_by),
                 tau=None if tau is None else float(tau),
             )
         )
     return findings
+
+
+def _place(by: dict[str, float], name: str) -> int:
+    """A detector's place in an order, 1 for the highest; level ones share the better place."""
+    return 1 + sum(height > by[name] for height in by.values())
 
 
 def _height(labels: NDArray[np.int8], scores: FloatArray, rule: Rule | None) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,14 +20,14 @@ from mialib.detectors import DETECTORS, describe_options
 from mialib.metrics import FloatArray, aucs
 from mialib.model_selection import HELD_OUT, Candidates, Indices, stratified_split
 from mialib.passes.inputs import Inputs, score_all, score_grid, unavailable_reason
-from replication import printed_leads
+from replication import published
 from replication.published import printed, printed_column
 from replication.results import Result, measure
 from replication.tables import text_table
 
 PAPER = "surp"
 # The rows of the paper's tables, by detector.
-METHODS = printed_leads.METHODS["surp"]
+METHODS = published.METHODS["surp"]
 GAP_SPLITS = 10
 
 
@@ -82,17 +83,17 @@ class TunedTwoWays:
     def held_out(self) -> dict[str, FloatArray | None]:
         """Scores of the texts that nothing was chosen on, with what the fifth chose."""
         best = self.best_on_fifth
-        return {name: c and c.scores[best[name], self.test_idx] for name, c in self.candidates.items()}
+        return {name: c.scores[best[name], self.test_idx] if c else None for name, c in self.candidates.items()}
 
     @cached_property
     def gaps(self) -> dict[str, Gap]:
         """The gap of each method that has something to choose."""
-        labels, document = self.inputs.labels, self.inputs.benchmark.document
+        labels, document = self.inputs.labels, self.inputs.labelled.document
         return {name: gap(c, labels, document) for name, c in self.candidates.items() if c and len(c.options) > 1}
 
     def options(self, method: str) -> dict[str, dict[str, float]]:
         """What was chosen for a method, by the metric of `results`."""
-        options = self.candidates[method].options
+        options = candidates.options if (candidates := self.candidates[method]) else ()
         return {"auc": options[self.best_on_all[method]], "auc_held_out": options[self.best_on_fifth[method]]}
 
     def results(self, column: str = "", item: str = "", published: str | None = None) -> list[Result]:
@@ -103,10 +104,10 @@ class TunedTwoWays:
         several texts, intervals draw whole documents.
         """
         column, published = column or self.inputs.target.column, published and printed_column(PAPER, item, published)
-        document, best = self.inputs.benchmark.document, self.best_on_all
-        on_all = {name: c and c.scores[best[name]] for name, c in self.candidates.items()}
+        document, best = self.inputs.labelled.document, self.best_on_all
+        on_all = {name: c.scores[best[name]] if c else None for name, c in self.candidates.items()}
         of_rest = None if document is None else document[self.test_idx]
-        paper = {"printed": printed(PAPER, {"auc": item}, published), "published_column": published}
+        paper: dict[str, Any] = {"printed": printed(PAPER, {"auc": item}, published), "published_column": published}
         return [
             *measure(self.inputs.labels, on_all, column, document=document, **paper),
             *measure(self.labels, self.held_out, column, named="auc_held_out", document=of_rest),
@@ -119,7 +120,7 @@ def tune_two_ways(inputs: Inputs) -> TunedTwoWays:
     Of documents that have several texts the fifth is whole documents: a document's texts are alike.
     """
     labels, candidates = inputs.labels, candidates_of(inputs)
-    val_idx, test_idx = stratified_split(labels, HELD_OUT, document=inputs.benchmark.document)
+    val_idx, test_idx = stratified_split(labels, HELD_OUT, document=inputs.labelled.document)
     on_all = {name: c.best(labels) for name, c in candidates.items() if c}
     on_fifth = {name: c.best(labels, val_idx) for name, c in candidates.items() if c}
     return TunedTwoWays(inputs, candidates, on_all, on_fifth, test_idx)

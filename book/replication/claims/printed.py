@@ -19,39 +19,11 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
 from mialib.metrics import Interval, exponential_variance
-from replication.published import load_published
+from replication.claims.spec import Claim, Side
+from replication.published import METHODS, load_published
 from replication.results import FPRS
 
 CORRELATIONS = (0.4, 0.9)
-METHODS = {  # a detector as each paper spells it
-    "dc-pdd": {
-        "ppl": "PPL",
-        "lowercase": "Lowercase",
-        "zlib": "Zlib",
-        "ref": "Small Ref",
-        "min_k": "Min-K% Prob",
-        "min_k++": "Min-K%++ Prob",
-        "dc_pdd": "DC-PDD",
-    },
-    "surp": {
-        "ppl": "PPL",
-        "ref": "Ref",
-        "lowercase": "Lower",
-        "zlib": "Zlib",
-        "neighbor": "Neighbor",
-        "min_k": "MinK",
-        "surp": "SURP",
-    },
-    "probe": {
-        "ppl": "Loss Attack",
-        "neighbor": "Neighbor Attack",
-        "min_k": "Min-K% Prob",
-        "zlib": "Zlib Compression",
-        "lowercase": "Lowercased Text",
-        "ref": "Smaller Model",
-        "probe": "Probe w. Real Data",
-    },
-}
 SIZES = {  # members and non-members of a benchmark, by paper; where it also sets some aside, all: the smaller error
     ("dc-pdd", "BookMIA"): (4935, 4935),  # Table 1, in halves
     ("dc-pdd", "PatentMIA"): (5000, 5000),
@@ -91,6 +63,20 @@ class Lead:
         """0 where our lead lies in the prediction interval around this one, at its widest; else -1 below, 1 above."""
         width = ((norm.ppf(0.975) * self.errors[1]) ** 2 + ((ours.high - ours.low) / 2) ** 2) ** 0.5
         return int(ours.estimate > self.lead + width) - int(ours.estimate < self.lead - width)
+
+
+def leads_of(claim: Claim) -> tuple[tuple[Lead, ...], ...]:
+    """The leads that the paper prints of each of a claim's comparisons; nothing where no table has it."""
+    where = claim.printed
+    if where is None:
+        return tuple(() for _ in claim.against)
+    paper = where.paper or claim.paper
+
+    def row(side: Side) -> tuple[str, str]:
+        return side.printed[0] or METHODS[paper][side.detector], side.printed[1]
+
+    others = [None if isinstance(side, str) else row(side) for side in claim.against]
+    return tuple(printed_leads(paper, where.item, where.columns, claim.metric, row(claim.a), b) for b in others)
 
 
 @cache
@@ -173,7 +159,8 @@ def spread_between(estimates: ArrayLike, errors: ArrayLike, level: float = 0.95)
     degrees, most = len(values) - 1, 100 * (np.ptp(values) + np.sqrt(variances.max()))
     wanted = (degrees, *chi2.ppf([(1 + level) / 2, (1 - level) / 2], degrees))
     found = [0.0 if excess(0, of) <= 0 else float(brentq(excess, 0, most, args=(of,))) for of in wanted]
-    return Interval(*found, level)
+    estimate, low, high = found
+    return Interval(estimate, low, high, level)
 
 
 def _errors(

@@ -1,0 +1,10 @@
+"""The papers' claims (`data/claims.yml`) and their verdicts.
+
+Read in this order: `spec` is the file's schema, `scores` scores both sides of a claim's test, `over_seeds` compares
+them over training seeds, `printed` holds the leads that the papers print, `verdict` has the rule of a verdict, and
+`tables` shows it all.
+"""
+
+from replication.claims.tables import answer, verdicts
+
+__all__ = ["answer", "verdicts"]
