@@ -195,7 +195,7 @@ def test_a_failing_notebook_is_an_error_and_leaves_its_partial_copy(tmp_path):
 
 def test_a_page_whose_kernel_is_killed_is_an_error_that_names_its_cell(tmp_path):
     write_notebook(tmp_path, "import os; os.kill(os.getpid(), 9)")
-    with pytest.raises(ValueError, match=r"page\.ipynb failed in cell 2"):
+    with pytest.raises(ValueError, match=r"page\.ipynb failed in cell 3"):  # the second is papermill's
         run_notebook("page", profile_with(), output=tmp_path / "o.ipynb", failed=tmp_path / "f.ipynb", folder=tmp_path)
     assert not (tmp_path / "o.ipynb").exists()
 
