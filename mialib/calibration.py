@@ -17,7 +17,7 @@ from mialib.plain import plain_array
 KNOWN = "the scores of known non-members"
 DIVISIONS, MOST_COUNTED = 19_999, 1000  # how many divisions are drawn; the most texts whose divisions are all counted
 LAMBDA = 0.5  # Storey's: p-values above it are taken for those of non-members
-FEW = 8  # up to so many texts on one side the rank-sum test is exact, beyond it normal: scipy's own rule
+EXACT_UP_TO = 8  # up to so many texts on one side the rank-sum test is exact, beyond it normal: scipy's own rule
 
 
 def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
@@ -157,9 +157,9 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     Their conformal p-values must not be combined as if they were independent (Fisher's method): where the n known ones
     happen to score low, all m are small together (Bates et al. 2023).
 
-    Scores that tie share their mean rank. Where one side has at most `FEW` texts all divisions of the ranks count, else
-    the normal approximation. That fails where most scores are equal: then, and where there are ties and too many texts
-    to count all divisions, `DIVISIONS` random ones are drawn, always the same, and no p-value is below
+    Scores that tie share their mean rank. Where one side has at most `EXACT_UP_TO` texts all divisions of the ranks
+    count, else the normal approximation. That fails where most scores are equal: then, and where there are ties and too
+    many texts to count all divisions, `DIVISIONS` random ones are drawn, always the same, and no p-value is below
     1 / (DIVISIONS + 1). One text has the p-value that `p_values` gives.
     """
     scores = check_scores(scores, "the scores of a set", at_least=1)
@@ -171,9 +171,9 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     values, n_equal = np.unique(ranks, return_counts=True)
     if len(values) == 1:  # all scores are equal
         return 1.0
-    has_ties, is_small = len(values) < len(ranks), min(len(scores), len(known)) <= FEW
+    has_ties, is_small = len(values) < len(ranks), min(len(scores), len(known)) <= EXACT_UP_TO
     if has_ties and is_small and len(ranks) <= MOST_COUNTED:
-        if len(scores) <= FEW:
+        if len(scores) <= EXACT_UP_TO:
             return _share_of_divisions(ranks, of_set)
         return _share_of_divisions(len(ranks) + 1 - ranks, len(ranks) + 1 - of_known)  # how low the known ones are
     if has_ties and (is_small or n_equal.max() > len(ranks) / 2):

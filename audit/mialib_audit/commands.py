@@ -34,7 +34,7 @@ def audit_command(
     fpr: Annotated[float, typer.Option(min=0, max=1, help="share of non-members that may be called members")] = 0.05,
     fdr: cli.Fdr = None,
     start_token: cli.StartToken = "auto",
-    dtype: cli.Dtype = "auto",
+    dtype: cli.DtypeOption = "auto",
     fresh: cli.Fresh = False,
     force: Annotated[bool, typer.Option("--force", help="replace an earlier report in that folder")] = False,
     report_file: Annotated[

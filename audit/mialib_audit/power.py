@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import scipy
 
-from mialib.calibration import FEW
+from mialib.calibration import EXACT_UP_TO
 
 POWER_AUCS = (0.55, 0.6, 0.7, 0.8)  # detectors that the power is given for
 POWER_DRAWS = 1000
@@ -42,6 +42,6 @@ def rank_sum_p(n_pairs: int, m: int, n: int) -> float:
     """
     i = np.arange(m)
     above = (n_pairs + i) // m  # m whole numbers, as equal as can be, that add up to n_pairs
-    method = "exact" if min(m, n) <= FEW else "asymptotic"
+    method = "exact" if min(m, n) <= EXACT_UP_TO else "asymptotic"
     scores = above - 1 + (i + 1) / (m + 1)
     return float(scipy.stats.mannwhitneyu(scores, np.arange(n), alternative="greater", method=method).pvalue)

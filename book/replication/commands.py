@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from mialib.commands.cli import (
-    Dtype,
+    DtypeOption,
     Fresh,
     ModelOption,
     StartToken,
@@ -269,7 +269,7 @@ def view(
         str | None, typer.Option(help="a reference corpus, for dc_pdd: a file of texts, or a name such as lab/en")
     ] = None,
     start_token: StartToken = "auto",
-    dtype: Dtype = "auto",
+    dtype: DtypeOption = "auto",
     fresh: Fresh = False,
 ) -> None:
     """Write texts as an HTML page, each token shaded by what a detector sees in it, its numbers on hover and focus.

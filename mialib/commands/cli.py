@@ -34,7 +34,9 @@ StartToken = Annotated[
         help="prepended to each text, so that its first token counts too: auto, none, a token, or several special ones"
     ),
 ]
-Dtype = Annotated[str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")]
+DtypeOption = Annotated[
+    str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")
+]
 Part = Annotated[
     str | None,
     typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are scored"),
@@ -173,7 +175,7 @@ def detect_command(
     ] = None,
     fdr: Fdr = None,
     start_token: StartToken = "auto",
-    dtype: Dtype = "auto",
+    dtype: DtypeOption = "auto",
     part: Part = None,
     fresh: Fresh = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a text")] = False,
@@ -272,7 +274,7 @@ def score_command(
         Path | None, typer.Option(dir_okay=False, help="where to write what was scored, as JSON")
     ] = None,
     start_token: StartToken = "auto",
-    dtype: Dtype = "auto",
+    dtype: DtypeOption = "auto",
     part: Part = None,
     fresh: Fresh = False,
 ) -> None:

@@ -22,7 +22,7 @@ from replication.claims import scores, spec, tables, verdict
 from replication.claims.printed import Lead, leads_of
 from replication.claims.scores import judged_texts, score_claim, seed_rows
 from replication.claims.spec import Group, load_claims
-from replication.claims.verdict import Measured, judge, judge_all, judge_on, judgement, measure
+from replication.claims.verdict import Measured, judge, judge_all, judge_on, judgement, measure_claim
 from replication.lab import source as lab_source
 from replication.lab.recipes import Training, Unlearning
 from replication.lab.source import LabCorpus, corpora_of, corpora_of_recipe, lab_recipe, member_times
@@ -60,7 +60,7 @@ def seeds_at(*shifts, n=3):
 def judged(shifts, *, n=3, of_control=(), **fields):
     """The judgement of a claim against as many others as there are further shifts."""
     claim = claim_of(**({"against": ["chance"] * (len(shifts) - 1)} | fields))
-    measured = measure(claim, LABELS, seeds_at(*shifts, n=n), seeds_at(*of_control, n=1) if of_control else {})
+    measured = measure_claim(claim, LABELS, seeds_at(*shifts, n=n), seeds_at(*of_control, n=1) if of_control else {})
     return judgement(claim, "here", PLACE, measured)
 
 
@@ -400,7 +400,7 @@ def test_a_seed_that_is_not_recorded_is_scored_once_a_test(here, monkeypatch, tm
     claims, calls = stated(settings=here[0]), []
     first = judge(claims, claims.claims[0], "here")
     monkeypatch.setattr(scores, "score_claim", lambda *args: calls.append(args) or score_claim(*args))
-    monkeypatch.setattr(verdict, "measure", lambda *_: calls.append("measured"))
+    monkeypatch.setattr(verdict, "measure_claim", lambda *_: calls.append("measured"))
     assert judge(claims, claims.claims[0], "here") == first and first.seeds == (0,) and not calls
 
 
@@ -468,7 +468,7 @@ def test_an_equality_of_sides_at_chance_is_uninformative(shifts, test, is_uninfo
     for f, (val_idx, _) in enumerate(folds(LABELS) if n_folds > 1 else ()):
         for of_seed in seeds.values():
             of_seed[:, f, val_idx] = np.nan
-    found = judgement(claim, "here", PLACE, measure(claim, LABELS, seeds, {}))
+    found = judgement(claim, "here", PLACE, measure_claim(claim, LABELS, seeds, {}))
     assert (found.verdict == "uninformative") is is_uninformative
     assert ("all at chance" in tables.claims_table([found]).data["verdict"][0]) is is_uninformative
 
@@ -505,7 +505,7 @@ def test_a_verdict_says_how_the_lead_compares_with_the_printed_one(monkeypatch, 
     monkeypatch.setattr(verdict, "leads_of", lambda claim: ((printed,),))
     claim = claim_of(against=["chance"])
     seeds = {s: np.array([[scores_at(1, s)], [scores_at(0, s)]]) for s in range(3)}
-    found = judgement(claim, "here", PLACE, measure(claim, LABELS, seeds, {}))
+    found = judgement(claim, "here", PLACE, measure_claim(claim, LABELS, seeds, {}))
     assert (found.sizes, found.verdict) == ((size,), expected)
     assert f"against chance ({size}: {printed.lead:+.3f}; " in tables.claims_table([found]).data[tables.DIFFERENCE][0]
 
@@ -524,7 +524,7 @@ def test_half_of_the_smallest_printed_lead_matters_where_that_is_less():
 def test_seeds_that_vary_more_than_texts_do_are_named():
     for shifts, dominate in (((0.1, 1, 2), True), ((1, 1, 1), False)):
         seeds = {s: np.array([[scores_at(x, 7)], [scores_at(0, 8)]]) for s, x in enumerate(shifts)}
-        found = judgement(claim_of(), "here", PLACE, measure(claim_of(), LABELS, seeds, {}))
+        found = judgement(claim_of(), "here", PLACE, measure_claim(claim_of(), LABELS, seeds, {}))
         assert found.seeds_dominate is dominate
         assert ("vary more than texts" in tables.claims_table([found]).data["verdict"][0]) is dominate
 

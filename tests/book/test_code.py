@@ -72,7 +72,7 @@ def test_data_beside_a_module_is_part_of_its_code(package):
 
 
 def test_the_closures_are_those_that_grimp_finds():
-    graph = grimp.build_graph("mialib", "replication", exclude_type_checking_imports=True)
+    graph = grimp.build_graph("mialib", "mialib_audit", "replication", exclude_type_checking_imports=True)
     packages = {
         ".".join([name, *path.parent.relative_to(folder).parts])
         for name, folder in code.FOLDERS.items()

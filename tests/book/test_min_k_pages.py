@@ -92,7 +92,7 @@ def test_documents_are_judged_apart_from_those_that_set_the_threshold(model_fold
     assert not set(names["calibration"]) & set(names["held_out"])
     assert set(names["calibration"]) | set(names["held_out"]) == non_members
     assert sum(bar.get_height() for bar in names["axes"].patches) == pytest.approx(2)
-    assert all(np.isfinite(r.ours) for r in found)
+    assert all(r.why or np.isfinite(r.ours) for r in found)
 
 
 def test_members_seen_equally_often_are_compared_with_all_non_members(model_folder, benchmark_file, tmp_path):
@@ -141,7 +141,7 @@ def test_how_many_were_forgotten_is_known(lab_profile, tiny_model, benchmark_fil
     with pytest.raises(ValueError, match="9 of 8 members"):
         page("min_k_unlearning", tmp_path, models=f"{before},{after}", forgotten=9, **given)
     # In the place of one that was trained.
-    monkeypatch.setattr("replication.lab.source.Lab.folder", lambda self, name: Path(after))
+    monkeypatch.setattr("replication.lab.source.Lab.folder", Path(after))
     monkeypatch.setattr("replication.lab.source.forgotten_texts", lambda name: ["of the recipe"] * 7)
     names, found = page("min_k_unlearning", tmp_path, models=f"{before},lab/unlearned", **given)
     assert names["n_forgotten"] == 7 and all(np.isfinite(r.ours) for r in found)

@@ -219,7 +219,7 @@ def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):
             view(*given, **options)
     with pytest.raises(ValueError, match="'the'"):
         token_view.view_text(scored, 0, "the", tokenizer, "log_prob")
-    with pytest.raises(ValueError, match="where"):
+    with pytest.raises(ValueError, match="offsets"):
         token_view.split_text("the", [1], SimpleNamespace(is_fast=False))
     with pytest.raises(ValueError, match="legend"):
         token_view.fragment({"a": view(scored, 0, tokenizer), "b": view(scored, 0, tokenizer, k=5)})

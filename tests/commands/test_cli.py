@@ -445,6 +445,7 @@ def test_an_error_is_one_sentence_that_names_the_file(error, words):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_command_with_a_sentence(number, monkeypatch, capsys):
     stopping, handler = typer.Typer(), signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs don't have
     stopping.command()(lambda: signal.raise_signal(number))
     monkeypatch.setattr("mialib.commands.cli.load_app", lambda: stopping)
     monkeypatch.setattr(sys, "argv", ["mialib"])

@@ -56,7 +56,7 @@ def test_other_columns_are_taken_by_name(tmp_path):
     bench = read_benchmark(path, text_column="body", label_column="member")
     assert bench.labels.tolist() == [1, 0, 1, 0]
     for column, wanted in ((None, "text or input or snippet"), ("prose", "prose")):
-        with pytest.raises(ValueError, match=rf"b\.csv: .*{wanted}.*body, member"):
+        with pytest.raises(ValueError, match=rf"b\.csv: .*{wanted}.*body.*member"):
             read_benchmark(path, text_column=column)
 
 
@@ -67,18 +67,21 @@ def test_other_columns_are_taken_by_name(tmp_path):
         ("b.csv", "", "no rows"),
         ("b.csv", "text\n\n", "no rows"),
         ("b.txt", "", "no rows"),
-        ("b.jsonl", '{"text": "x"}\n\n{"text": }', "line 3: .*JSON"),
-        ("b.jsonl", '{"text": "x"}\n\n[1, 2]', "line 3: .*list"),
-        ("b.jsonl", "[" * 100_000 + "\n", "line 1: "),
-        ("b.txt", b"tea\n" * 10_000 + b"caf\xe9\n", r"line 10001: .*byte 40003 .*0xe9"),
+        ("b.jsonl", '{"text": "x"}\n\n{"text": }', "line 3, .*JSON"),
+        ("b.jsonl", '{"text": "x"}\n\n[1, 2]', "row 2: .*list"),
+        ("b.txt", b"tea\n" * 10_000 + b"caf\xe9\n", "line 10001: .*UTF-8"),
         ("b.csv", "text\nHello, world\n", "line 2: .*2 .*1.*Hello, world"),
         ("b.csv", "text,label\nHello,1,\n", "line 2: .*3 .*2"),
         ("b.csv", "text,label\nHello\n", "line 2: .*1 .*2"),
-        ("b.csv", "text,text\nHello,world\n", "line 1, column 2: .*'text'"),
+        ("b.csv", "text,text\nHello,world\n", "line 1: 'text'"),
         ("b.csv", 'text,label\n"Hello",1\n"wor"ld,0\n', "line 3: "),
         ("b.csv", 'text,label\n"Hello,1\nworld,0\n', "line 3: "),
         ("b.csv", 'text,label\n"two\nlines",1\nworld,0,0\n', "line 4: .*3 "),
-        ("b.csv", "text,\nHello,\nHello, world\n", "line 3: ' world'"),  # a text that spills into a nameless column
+        (
+            "b.csv",
+            "text,\nHello,\nHello, world\n",
+            "line 3: .*Hello, world",
+        ),  # a text that spills into a nameless column
     ],
 )
 def test_what_cannot_be_read_is_named_by_file_and_line(name, content, said, tmp_path):
@@ -158,7 +161,7 @@ def test_snippets_at_a_place_by_hand(part, expected):
     [
         ({"text": "mill", "label": 2}, "row 5: label '?2'?"),
         ({"text": "mill", "label": ""}, "row 5: label ''"),
-        ({"text": "mill"}, "row 5: .*'label'"),
+        ({"text": "mill"}, "row 5: label None"),
         ({"text": " \n\t", "label": 0}, "text 4 is empty"),
         ({"text": None, "label": 0}, "text 4: .*NoneType"),
         ({"text": ROWS[0]["text"], "label": 0}, "texts 0 and 4 .*1 and 0"),
@@ -187,7 +190,7 @@ def test_a_benchmark_made_in_python_is_checked_too(texts, labels, fields, said):
 
 def test_copies_in_a_file_are_counted_in_a_warning(tmp_path):
     copies = [{"text": text, "label": 1} for text in ("mill", "mill\n", " mi ll")]
-    with pytest.warns(UserWarning, match=r"b\.jsonl: .*7 texts: 2;"):
+    with pytest.warns(UserWarning, match=r"b\.jsonl: 2 of its 7 texts"):
         assert len(read_benchmark(write(tmp_path / "b.jsonl", [*ROWS, *copies]))) == 7
     with warnings.catch_warnings():
         warnings.simplefilter("error")

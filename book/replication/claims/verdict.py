@@ -133,7 +133,7 @@ def judge(claims: Claims, claim: Claim, setting: str) -> Judgement:
     as_json = TypeAdapter(Measured)
     measured = cached(
         "verdicts",
-        lambda: as_json.dump_python(measure(claim, labels, seeds, control)),
+        lambda: as_json.dump_python(measure_claim(claim, labels, seeds, control)),
         JSON,
         compared=[claim.metric, is_equality(claim), labels.tolist()],
         scores=[[(seed, sha256(of.tobytes()).hexdigest()) for seed, of in by.items()] for by in (seeds, control)],
@@ -142,7 +142,7 @@ def judge(claims: Claims, claim: Claim, setting: str) -> Judgement:
     return judgement(claim, setting, claims.settings[setting], as_json.validate_python(measured), left_out)
 
 
-def measure(
+def measure_claim(
     claim: Claim, labels: NDArray[np.int8], seeds: Mapping[int, FloatArray], control: Mapping[int, FloatArray]
 ) -> Measured:
     """Compare a test's sides over training seeds. One seed of the control is enough: it only takes a verdict away."""

@@ -78,7 +78,7 @@ class FigureColumn(Column):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredColumn:
     """A printed column's numbers beside ours, what could not be run of it, and what ran."""
 
     results: list[Result]
@@ -153,7 +153,7 @@ def file_name(column: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", column)
 
 
-def measure_column(paper: str, items: Mapping[str, str], name: str, column: Column) -> Measured:
+def measure_column(paper: str, items: Mapping[str, str], name: str, column: Column) -> MeasuredColumn:
     """A column's numbers beside those that `items`, {metric: item of the paper}, print under `name`.
 
     Without its reference model, corpus, masked model or unseen texts it is measured all the same, and a note says what
@@ -171,7 +171,7 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     for field, domain in column.fields.items():
         judged[field] = benchmark.take(np.flatnonzero(domains == domain), field)
     results += blind_tables.baseline_results(results, judged)
-    return Measured(results, notes + why_not + measured.notes, measured.provenance)
+    return MeasuredColumn(results, notes + why_not + measured.notes, measured.provenance)
 
 
 def _other_start_token(
@@ -225,7 +225,7 @@ def _load(column: Column) -> tuple[Inputs, list[str]]:
     return inputs, notes
 
 
-def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
+def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> MeasuredColumn:
     """DC-PDD's Tables 2 and 3, a column of all detectors; or a row of Table 4 or 5, DC-PDD alone."""
     variants = {f"{a:g}": (a, column.corpus) for a in column.a_values}
     variants |= {label: (column.a, corpus) for label, corpus in column.corpora.items()}
@@ -239,15 +239,17 @@ def _dc_pdd(inputs: Inputs, items: Mapping[str, str], name: str, column: Column)
         scores[label] = score_all(of, ["dc_pdd"], dc_pdd={"a": a})["dc_pdd"]
     beside: dict[str, Any] = {"printed": printed("dc-pdd", items, name), "published_column": name}
     star = None if variants else ("dc_pdd", "min_k")
-    return Measured(measure(inputs.labels, scores, name, items, star=star, **beside), notes, inputs.passes())
+    return MeasuredColumn(measure(inputs.labels, scores, name, items, star=star, **beside), notes, inputs.passes())
 
 
-def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> Measured:
+def _surp(inputs: Inputs, items: Mapping[str, str], name: str, column: Column) -> MeasuredColumn:
     """SURP's tables: hyperparameters the best on the reported texts, and chosen on others."""
-    return Measured(tune_two_ways(inputs).results(name, items["auc"], name), [], inputs.passes())
+    return MeasuredColumn(tune_two_ways(inputs).results(name, items["auc"], name), [], inputs.passes())
 
 
-def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column, *, learns: bool = True) -> Measured:
+def _probe(
+    inputs: Inputs, items: Mapping[str, str], name: str, column: Column, *, learns: bool = True
+) -> MeasuredColumn:
     """The probe paper's tables: baselines and, where it learns, the probe, on texts that it was not chosen on."""
     sources = {probe_tables.REAL: column.unseen} if column.unseen else {}
     notes = [] if sources else ["without unseen texts, which the probe learns from"]
@@ -260,7 +262,7 @@ def _probe(inputs: Inputs, items: Mapping[str, str], name: str, column: Column, 
     results = probed.results(name, items, name)
     for field, domain in column.fields.items():
         results += probed.results(field, {"auc": items["auc"]}, field, domain)
-    return Measured(results, notes, probed.passes())
+    return MeasuredColumn(results, notes, probed.passes())
 
 
 MEASURE = {"dc-pdd": _dc_pdd, "surp": _surp, "probe": _probe}
@@ -269,18 +271,18 @@ MEASURE = {"dc-pdd": _dc_pdd, "surp": _surp, "probe": _probe}
 # --- one file a column ---
 
 
-def save_column(path: str | Path, measured: Measured) -> None:
+def save_column(path: str | Path, measured: MeasuredColumn) -> None:
     """Write a column, all or nothing."""
     write_json(path, asdict(measured))
 
 
-def load_column(path: str | Path) -> Measured:
+def load_column(path: str | Path) -> MeasuredColumn:
     """Read what `save_column` wrote."""
     kept = json.loads(Path(path).read_text(encoding="utf-8"))
-    return Measured(**kept | {"results": [Result(**fields) for fields in kept["results"]]})
+    return MeasuredColumn(**kept | {"results": [Result(**fields) for fields in kept["results"]]})
 
 
-def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: Column) -> Measured:
+def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: Column) -> MeasuredColumn:
     """A column, or its printed numbers and why it can't be run here: one that fails must not cost the others."""
     import torch
 
@@ -288,12 +290,12 @@ def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: 
     try:
         return measure_column(paper, items, name, column)
     except (OSError, ValueError, MemoryError, ArithmeticError, torch.OutOfMemoryError) as error:
-        return Measured(alone, [], [], (str(error).splitlines() or [type(error).__name__])[0])
+        return MeasuredColumn(alone, [], [], (str(error).splitlines() or [type(error).__name__])[0])
 
 
 def collect_columns(
     paper: str, items: Mapping[str, str], columns: Mapping[str, Column], computed: str | Path = ""
-) -> dict[str, Measured]:
+) -> dict[str, MeasuredColumn]:
     """All columns of a page: from the files in the folder `computed`, or computed here where that is empty."""
     found = {}
     for name, column in columns.items():
@@ -303,5 +305,5 @@ def collect_columns(
         elif path.is_file():
             found[name] = load_column(path)
         else:
-            found[name] = Measured(printed_alone(paper, items, name, column), [], [], "not asked for in this run")
+            found[name] = MeasuredColumn(printed_alone(paper, items, name, column), [], [], "not asked for in this run")
     return found
