@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -66,4 +67,5 @@ def book(index: str, page: str = "") -> None:
 
 if __name__ == "__main__":
     log_plainly()
-    {"score": score, "column": column, "notebook": notebook, "book": book}[sys.argv[1]](*sys.argv[2:])
+    jobs: dict[str, Callable[..., None]] = {"score": score, "column": column, "notebook": notebook, "book": book}
+    jobs[sys.argv[1]](*sys.argv[2:])

@@ -51,7 +51,8 @@ class NotebookSource:
 def read_notebook(path: Path) -> NotebookSource:
     """Read a notebook; ValueError where it is none, or its parameters are not plain values."""
     defaults: dict[str, Any] = {}
-    strings, modules = set(), set()
+    strings: set[str] = set()
+    modules: set[str] = set()
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except (ValueError, KeyError, TypeError) as error:
@@ -62,8 +63,7 @@ def read_notebook(path: Path) -> NotebookSource:
         code = "".join(cell["source"])
         tree = ast.parse(code, path.name)
         if "parameters" in cell["metadata"].get("tags", []):
-            assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-            defaults |= {node.targets[0].id: ast.literal_eval(node.value) for node in assigned}
+            defaults |= {name: ast.literal_eval(node.value) for name, node in assignments(tree)}
         else:
             modules |= imported_modules(code)
             strings |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
@@ -168,13 +168,18 @@ def fold_label(code: str, kind: str) -> str:
     return f"{kind}: {first.lstrip('# ').rstrip('.:')}" if first.startswith("#") else kind
 
 
+def assignments(tree: ast.Module) -> list[tuple[str, ast.Assign]]:
+    """The assignments of a parameters cell, by the variable's name."""
+    nodes = [node for node in tree.body if isinstance(node, ast.Assign)]
+    return [(node.targets[0].id, node) for node in nodes if isinstance(node.targets[0], ast.Name)]
+
+
 def with_values(code: str, values: dict[str, Any]) -> str:
     """A parameters cell with other values assigned; comments stay."""
     lines = code.split("\n")
-    for node in reversed(ast.parse(code).body):
-        if isinstance(node, ast.Assign) and node.targets[0].id in values:
-            name, last = node.targets[0].id, node.end_lineno - 1
-            rest = lines[last].encode()[node.end_col_offset :].decode()
+    for name, node in reversed(assignments(ast.parse(code))):
+        if name in values and node.end_lineno is not None:
+            rest = lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode()
             lines[node.lineno - 1 : node.end_lineno] = [f"{name} = {values[name]!r}{rest}"]
     return "\n".join(lines)
 

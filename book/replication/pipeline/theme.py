@@ -131,8 +131,8 @@ def unlink_pages_left_out(app: Sphinx, doctree: nodes.document) -> None:
         name, root = link["reftarget"].rpartition("/")[2], Path(app.srcdir)
         pages = [path for path in (root / f"{name}.md", NOTEBOOKS / f"{name}.ipynb") if path.is_file()]
         if pages and not {name, f"pages/{name}"} & app.env.found_docs:
-            title = re.search(r"# ([^:\n\\]+)", pages[0].read_text(encoding="utf-8"))[1]
-            link.replace_self(nodes.inline(text=link.astext() or title))
+            title = re.search(r"# ([^:\n\\]+)", pages[0].read_text(encoding="utf-8"))
+            link.replace_self(nodes.inline(text=link.astext() or (title[1] if title else name)))
 
 
 # --- a page's head ---
@@ -281,7 +281,9 @@ def finish(app: Sphinx, error: Exception | None) -> None:
 def copy_mathjax(target: Path) -> None:
     """Copy the part of MathJax that pages load from the package that holds it whole."""
     shutil.rmtree(target, ignore_errors=True)
-    [folder] = find_spec("sphinx-mathjax-offline").submodule_search_locations
+    package = find_spec("sphinx-mathjax-offline")
+    assert package and package.submodule_search_locations
+    [folder] = package.submodule_search_locations
     source = Path(folder) / "static" / "mathjax"
     for name in MATHJAX_FILES:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -311,7 +313,8 @@ def fetch_interpreter(to: Path) -> None:
         if (checksum := checksum_of(archive)) != INTERPRETER_SHA256:
             raise OSError(f"it has the SHA-256 {checksum}, and {INTERPRETER_SHA256} is expected")
         with tarfile.open(archive) as content:
-            source, wasm = (content.extractfile(f"package/micropython.{of}").read() for of in ("mjs", "wasm"))
+            files = [content.extractfile(f"package/micropython.{ending}") for ending in ("mjs", "wasm")]
+            source, wasm = (file.read() for file in files if file)
     licence = re.sub("Copyright.*", "Copyright (c) 2013-2025 Damien P. George", (ROOT / "LICENSE").read_text("utf-8"))
     # On a page that is opened as a file a worker can't be a module.
     plain = re.sub(r"\bexport (default \w+;?|(?=async))", "", source.decode())

@@ -11,7 +11,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -89,7 +89,7 @@ def multiplied_parameters(geometry: str) -> int:
     """Weights that each token is multiplied with: the layers' matrices and the output head."""
     model = empty_model(geometry)
     matrices = sum(weights.numel() for weights in model.parameters() if weights.dim() == 2)
-    return matrices - model.get_input_embeddings().weight.numel()
+    return matrices - cast("torch.Tensor", model.get_input_embeddings().weight).numel()
 
 
 @dataclass(frozen=True)
