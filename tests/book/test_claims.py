@@ -312,8 +312,9 @@ def test_each_training_seed_draws_the_probes_texts_and_its_coin(monkeypatch, ben
     monkeypatch.setattr(scores, "load_unseen", lambda *args: drawn.append(("texts", args[3])) or ["a"])
     monkeypatch.setattr(scores, "collect", lambda *_, seed: drawn.append(("coin", seed)) or collected)
     monkeypatch.setattr(scores, "probe_candidates", lambda *_: None)
+    target, side = Target(model="m", benchmark=benchmark_file), spec.Side(detector="probe", training="a")
     for seed in (0, 2):
-        scores._candidates(Target(model="m", benchmark=benchmark_file), spec.Side(detector="probe", training="a"), seed)
+        scores.candidates_of(target, side, seed)
     assert drawn == [("texts", 0), ("coin", 0), ("texts", 2), ("coin", 2)]
 
 
@@ -542,12 +543,12 @@ def test_a_page_judges_its_claims_once_in_the_settings_of_its_models(monkeypatch
     claims, calls = stated(settings=settings, where=["one", "two"], more=[{"id": "y", "where": ["two", "three"]}]), []
     monkeypatch.setattr(verdict, "book_claims", lambda: claims)
     monkeypatch.setattr(verdict, "judge", lambda _, claim, setting: calls.append(setting) or (claim.id, setting))
-    verdict._judge_once.cache_clear()
+    verdict.judge_once.cache_clear()
     assert judge_on(["m/two"], ["x", "y"]) == [("x", "two"), ("y", "two")]
     assert judge_on(["m/one", "m/three"], ["y"]) == [("y", "three")]
     assert judge_on(["m/one", "m/two"], ["x"]) == [("x", "one"), ("x", "two")]
     assert calls == ["two", "two", "three", "one"]
-    verdict._judge_once.cache_clear()
+    verdict.judge_once.cache_clear()
 
 
 def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():
@@ -564,7 +565,7 @@ def test_an_answer_has_the_first_claims_numbers_and_counts_the_verdicts_of_more_
     by_id["b"] = replace(one, claim=of_b.model_copy(update={"claim": "Claim b."}))
     every = [*by_id.values(), replace(by_id["c"], setting="there", verdict="not supported")]
     former = [{"claim": "b", "until": "2026-11-20", "model": "m", "verdict": v} for v in ("supported", "inconclusive")]
-    monkeypatch.setattr(tables, "_former", lambda: {"tests": former})
+    monkeypatch.setattr(tables, "former_verdicts", lambda: {"tests": former})
     monkeypatch.setattr(tables, "judge_on", lambda models, ids: [j for j in every if j.claim.id in ids])
     in_full = f"supported** in here (`m`), AUC above chance {tables.three_digits(one.comparisons[0].difference)}."
     both = tables.answer("m", ["b", "a"]).data
@@ -595,7 +596,7 @@ def test_the_history_has_the_verdicts_before_and_after_each_change():
     [row] = table[(table["claim"] == "insensitive-to-corpus") & (table["date"] == "2026-11-20")].to_dict("records")
     assert row["verdict before"] == "English: supported"
     assert len(table) == len(CLAIMS.history) + sum(len(c.history) for c in CLAIMS.claims) + len(
-        tables._former()["rules"]
+        tables.former_verdicts()["rules"]
     )
 
 

@@ -90,7 +90,7 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
 
 
 @cache
-def _former() -> dict[str, Any]:
+def former_verdicts() -> dict[str, Any]:
     """Former "tests" with their verdicts, and verdicts that a change of the "rules" changed: a list of rows each."""
     return json.loads(FORMER_FILE.read_text(encoding="utf-8"))
 
@@ -98,7 +98,7 @@ def _former() -> dict[str, Any]:
 def _former_tests(claim: Claim, models: Collection[str] | None = None) -> list[dict[str, Any]]:
     """The former tests of a claim, those on these models; None: all."""
     dates = {str(change.date) for change in claim.history if change.was}
-    tests = [one for one in _former()["tests"] if one["claim"] == claim.id and one["until"] in dates]
+    tests = [one for one in former_verdicts()["tests"] if one["claim"] == claim.id and one["until"] in dates]
     return [one for one in tests if models is None or one["model"] in models]
 
 
@@ -220,7 +220,7 @@ def history_table(claims: Claims, judgements: Sequence[Judgement]) -> Styler:
             before = "\n".join(f"{one['setting']}: {one['verdict']}" for one in former)
             rows.append(change_row(claim.id, change, before, after))
     ids = {claim.id for claim in claims.claims}
-    rows += [one["row"] for one in _former()["rules"] if one["claim"] in ids]
+    rows += [one["row"] for one in former_verdicts()["rules"] if one["claim"] in ids]
     caption = "Each change of a test or of the rule, with the verdicts before and after it."
     return small(pd.DataFrame(rows).fillna(""), caption).hide(axis="index")
 
@@ -387,7 +387,7 @@ def _verdict_in_words(j: Judgement) -> str:
         pairs = zip(j.claim.against, verdicts_of_each(j.claim, j, j.leads), strict=True)
         sides = [_describe(side, j.setting, j.place) for side, verdict in pairs if verdict == j.verdict]
         decisive = f" against {', '.join(sides)}"
-    rows = [one["row"] for one in _former()["rules"] if one["row"]["claim"] == f"{j.claim.id}, {j.setting}"]
+    rows = [one["row"] for one in former_verdicts()["rules"] if one["row"]["claim"] == f"{j.claim.id}, {j.setting}"]
     plain = rows[0]["verdict before"] if rows else j.verdict
     before = f" (before the rules: {plain})" if plain != j.verdict else ""
     because = f" ({j.because})" if j.because else ""

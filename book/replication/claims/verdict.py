@@ -190,7 +190,7 @@ def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
     if unknown := set(ids) - {claim.id for claim in claims.claims}:
         raise ValueError(f"{CLAIMS_FILE}: no claim {unknown.pop()!r}")
     tests = [(claim.id, setting) for claim, setting in claims.tests() if claims.settings[setting].model in models]
-    return [_judge_once(name, setting) for name, setting in tests if name in ids]
+    return [judge_once(name, setting) for name, setting in tests if name in ids]
 
 
 @cache
@@ -200,6 +200,7 @@ def book_claims() -> Claims:
 
 
 @cache
-def _judge_once(name: str, setting: str) -> Judgement:
+def judge_once(name: str, setting: str) -> Judgement:
+    """Judge a claim of data/claims.yml in a setting, once a process."""
     [claim] = [claim.at(setting) for claim in book_claims().claims if claim.id == name]
     return judge(book_claims(), claim, setting)

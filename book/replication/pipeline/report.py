@@ -87,7 +87,7 @@ def _replicates(path: Path, parameters: Mapping[str, Any]) -> list[tuple[str, st
             said: dict[Any, Any] = {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)}
             items = given.get("items") or {}
             named = [said["item"]] if "item" in said else list(items.values() if isinstance(items, dict) else items)
-            paper = str(said.get("paper", given.get("paper")))
+            paper = said.get("paper", given.get("paper", ""))
             return [(paper, title) for item in named for title in _titles(item)]
     return []
 
