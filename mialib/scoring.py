@@ -354,9 +354,9 @@ class LoadedScorer:
         """Token ids of the texts with these numbers, and how many tokens each lost at its end.
 
         The ids begin with the start tokens and `before`, and end one token beyond the context: the last is never read.
-        ValueError, naming the text, where no token is left to score.
+        ValueError, naming the text, where no token is left to score, and for one that the model has no embedding of.
         """
-        start = [*self.loaded.start_token_ids, *before]
+        start, n_embedded = [*self.loaded.start_token_ids, *before], self.loaded.n_embedded
         longest = self.loaded.max_tokens + 1 - len(start)
         at_once = [i for i in numbers if len(texts[i]) <= PIECE_CHARACTERS]
         whole = dict(zip(at_once, self.token_ids([texts[i] for i in at_once]), strict=True))
@@ -370,6 +370,12 @@ class LoadedScorer:
                     f"text {i} has {n} token{'s' * (not n)}{why}, so nothing can be scored: {excerpt(texts[i])}"
                 )
             token_ids.append(start + ids[:longest])
+            if (highest := max(token_ids[-1])) >= n_embedded:
+                token = self.loaded.tokenizer.convert_ids_to_tokens(highest)
+                raise ValueError(
+                    f"text {i} holds {token!r}, number {highest} of the tokenizer, and {self.loaded.name} embeds "
+                    f"{n_embedded} tokens: {excerpt(texts[i])}"
+                )
             n_cut.append(max(0, n - longest))
         return token_ids, n_cut
 

@@ -27,7 +27,6 @@ from mialib.model_check import ORDINARY_TEXTS, is_multimodal
 from mialib.models import LoadedModel, free_bytes, pick_device, prepended, tokenizer_hash
 from mialib.shared.files import first_of
 from mialib.store import hash_files, hash_of, hash_texts, home, version
-from mialib.text import excerpt
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
 
@@ -530,20 +529,6 @@ class Scorer(scoring.LoadedScorer):
         if too_late := [name for name, value in options.items() if name not in taken and value != "auto"]:
             raise ValueError(f"the model is loaded already; give {too_late[0]} where it is loaded")
         super().__init__(loaded)
-
-    def encode(
-        self, texts: Sequence[str], numbers: Sequence[int], before: Sequence[int] = ()
-    ) -> tuple[list[list[int]], list[int]]:
-        """As in `mialib.scoring`; ValueError, naming the text, for a token that the model has no embedding of."""
-        token_ids, n_cut = super().encode(texts, numbers, before)
-        for i, ids in zip(numbers, token_ids, strict=True):
-            if (highest := max(ids)) >= self.loaded.n_embedded:
-                token = self.loaded.tokenizer.convert_ids_to_tokens(highest)
-                raise ValueError(
-                    f"text {i} holds {token!r}, number {highest} of the tokenizer, and {self.loaded.name} embeds "
-                    f"{self.loaded.n_embedded} tokens: {excerpt(texts[i])}"
-                )
-        return token_ids, n_cut
 
 
 def load_scorer(
