@@ -138,6 +138,10 @@ def certain_within(n: int, level: float) -> float:
 def compare_auc(labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, level: float = 0.95) -> Comparison:
     """AUC of `scores_a` minus AUC of `scores_b` on the same texts, paired (DeLong et al. 1988)."""
     check_level(level)
+    labels, scores_a, scores_b = (
+        plain_array(labels, "labels"),
+        *(plain_array(s, "scores") for s in (scores_a, scores_b)),
+    )
     a, b = (placements(*split_scores(labels, scores)) for scores in (scores_a, scores_b))
     members, non_members = (of_a - of_b for of_a, of_b in zip(a, b, strict=True))
     are_certain = all(np.isin(of_class, (0, 1)).all() for of_class in (*a, *b))

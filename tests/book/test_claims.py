@@ -314,7 +314,7 @@ def test_each_training_seed_draws_the_probes_texts_and_its_coin(monkeypatch, ben
     monkeypatch.setattr(scores, "probe_candidates", lambda *_: None)
     target, side = Target(model="m", benchmark=benchmark_file), spec.Side(detector="probe", training="a")
     for seed in (0, 2):
-        scores.candidates_of(target, side, seed)
+        scores.side_candidates(target, side, seed)
     assert drawn == [("texts", 0), ("coin", 0), ("texts", 2), ("coin", 2)]
 
 

@@ -259,7 +259,7 @@ def test_a_page_takes_the_columns_that_are_computed(tmp_path):
     wanted = {
         name: Column(model=LARGE, benchmark="wikimia-32") for name in ("WikiMIA / OPT-6.7B", "WikiMIA / Llama-13B")
     }
-    own = paper_tables.Measured([], ["a note"], [])
+    own = paper_tables.MeasuredColumn([], ["a note"], [])
     paper_tables.save_column(tmp_path / f"{paper_tables.file_name('WikiMIA / Llama-13B')}.json", own)
     found = paper_tables.collect_columns("dc-pdd", {"auc": "table-2"}, wanted, tmp_path)
     assert found["WikiMIA / Llama-13B"] == own

@@ -108,7 +108,7 @@ def score_claim(claims: Claims, claim: Claim, setting: str, seed: int) -> FloatA
                 n_words=side.n_words.get(setting, place.n_words),
                 part=side.part or place.part,
             )
-            candidates = candidates_of(target, side.alone, seed).take(texts.numbers)
+            candidates = side_candidates(target, side.alone, seed).take(texts.numbers)
         for f, (val_idx, test_idx) in enumerate(texts.runs):
             scores[i, f, test_idx] = candidates.scores[candidates.best(texts.labels, val_idx), test_idx]
     return scores
@@ -157,7 +157,7 @@ _model_revision, _corpus_identity = cache(lambda name: find(name).revision), cac
 
 
 @cache
-def candidates_of(target: Target, side: Side, seed: int) -> Candidates:
+def side_candidates(target: Target, side: Side, seed: int) -> Candidates:
     """The scores of a side at each of its candidate options, one where nothing is to be chosen.
 
     The probe's candidates are every learning rate and layer; the training seed also draws its unseen texts and coin.
