@@ -33,14 +33,11 @@ GATED_KNOWN_USER = "Access to {} is restricted and you are not in the authorized
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the server saw it, and what it answered."""
+    """One request as the server saw it."""
 
     method: str
     path: str  # with the query, as sent
     headers: Mapping[str, str]  # names in lower case
-    status: int
-    code: str | None  # the X-Error-Code; None at status 404 is a page that this hub lacks
-    n_bytes: int  # of the answer's body that were sent
 
 
 @dataclass(frozen=True)
@@ -70,12 +67,11 @@ class Repo:
 
 @dataclass(frozen=True)
 class Hub:
-    """A running hub. `gated` and `truncate` may be changed while it runs."""
+    """A running hub."""
 
     endpoint: str
     repos: Mapping[tuple[str, str], Repo]
     gated: set[str]
-    truncate: dict[str, int]
     requests: list[Request]
     close: Callable[[], None]  # from now on connections are refused
 
@@ -96,42 +92,32 @@ def serve_hub(
     datasets: Mapping[str, str | Path] | None = None,
     revisions: Mapping[str, Collection[str]] | None = None,
     gated: Collection[str] = (),
-    truncate: Mapping[str, int] | None = None,
-    truncate_once: bool = False,
 ) -> Iterator[Hub]:
     """Serve folders as models and data sets of these names ("owner/name") until the block ends.
 
     Each has one commit, under `main`, its hash, and the names that `revisions` gives it besides. A `gated` one keeps
-    its files (not its file list) from all but `TOKEN`. `truncate` names the bytes after which the connection breaks in
-    each file of that repository that is longer: at every request, or with `truncate_once` at each file's first.
+    its files (not its file list) from all but `TOKEN`.
     """
     repos = {
         (kind, name): _repo(kind, name, Path(folder), (revisions or {}).get(name, ()))
         for kind, folders in (("models", models), ("datasets", datasets))
         for name, folder in (folders or {}).items()
     }
-    cut: set[str] = set()  # the files that `truncate_once` has had its way with
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):  # HTTP/1.0: no connection outlives its answer, nor the server
         def do_GET(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
             body = self.rfile.read(int(headers.get("content-length", 0)))
-            repo, answer = _answer(hub, self.command, self.path, headers, body)
-            n_bytes = 0 if self.command == "HEAD" else len(answer.body)
-            limit = hub.truncate.get(repo.name) if repo and not self.path.startswith("/api/") else None
+            answer = _answer(hub, self.path, headers, body)
             with lock:
-                if limit is not None and n_bytes > limit and self.path not in cut:
-                    n_bytes = limit
-                    if truncate_once:
-                        cut.add(self.path)
-                code = answer.headers.get("X-Error-Code")
-                hub.requests.append(Request(self.command, self.path, headers, answer.status, code, n_bytes))
+                hub.requests.append(Request(self.command, self.path, headers))
             self.send_response(answer.status)
             for name, value in ({"Content-Length": str(len(answer.body))} | answer.headers).items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(answer.body[:n_bytes])
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
 
         do_HEAD = do_POST = do_GET
 
@@ -145,7 +131,7 @@ def serve_hub(
         server.server_close()
 
     endpoint = f"http://127.0.0.1:{server.server_port}"
-    hub = Hub(endpoint, repos, set(gated), dict(truncate or {}), [], close)
+    hub = Hub(endpoint, repos, set(gated), [], close)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
         yield hub
@@ -166,36 +152,36 @@ API = re.compile(r"/api/(models|datasets)/([^/]+/[^/]+|[^/]+)(?:/(revision|tree|
 FILE = re.compile(r"/(datasets/)?([^/]+/[^/]+)/(resolve|lfs)/([^/]+)/(.+)")
 
 
-def _answer(hub: Hub, method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[Repo | None, Answer]:
+def _answer(hub: Hub, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
     url = urlsplit(target)
     if url.path == "/":
-        return None, Answer(200)
+        return Answer(200)
     if match := API.fullmatch(url.path):
         kind, name, what, revision, path = match.groups()
     elif match := FILE.fullmatch(url.path):
         prefix, name, what, revision, path = match.groups()
         kind = "datasets" if prefix else "models"
     else:
-        return None, _error(404, None, "Sorry, we can't find the page you are looking for.")
+        return _error(404, None, "Sorry, we can't find the page you are looking for.")
     revision, path = unquote(revision or BRANCH), unquote(path or "")
     repo = hub.repos.get((kind, name))
     if repo is None:
         # The hub does not tell strangers which names exist. It sends them no code either, but huggingface_hub takes
         # that for a missing repository only at an https address.
         known = "authorization" in headers
-        return None, _error(404 if known else 401, "RepoNotFound", "Invalid username or password.")
+        return _error(404 if known else 401, "RepoNotFound", "Invalid username or password.")
     if revision not in repo.revisions:
-        return repo, _error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        return _error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
     if what in (None, "revision"):
-        return repo, _json(_description(repo, name in hub.gated, with_sizes="blobs" in parse_qs(url.query)))
+        return _json(_description(repo, name in hub.gated, with_sizes="blobs" in parse_qs(url.query)))
     if what == "tree":
-        return repo, _tree(repo, path, recursive=parse_qs(url.query).get("recursive") == ["true"])
+        return _tree(repo, path, recursive=parse_qs(url.query).get("recursive") == ["true"])
     if what == "paths-info":
         wanted = parse_qs(body.decode()).get("paths", [])
-        return repo, _json([entry for entry in _entries(repo) if entry["path"] in wanted])
+        return _json([entry for entry in _entries(repo) if entry["path"] in wanted])
     if what == "resolve":
-        return repo, _resolve(hub, repo, path, headers)
-    return repo, _part_of_file(repo.files()[path].read_bytes(), headers.get("range"))
+        return _resolve(hub, repo, path, headers)
+    return _part_of_file(repo.files()[path].read_bytes(), headers.get("range"))
 
 
 def _resolve(hub: Hub, repo: Repo, path: str, headers: Mapping[str, str]) -> Answer:

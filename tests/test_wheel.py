@@ -67,7 +67,9 @@ def wheels(tmp_path_factory):
         isolated = []
     sources = [str(ROOT / package) for package in ("", "audit", "book")]
     subprocess.run([*PIP, "wheel", *sources, "--no-deps", *isolated, "--wheel-dir", str(folder)], check=True)
-    return {path.name.partition("-")[0].replace("_", "-"): path for path in folder.glob("*.whl")}
+    found = {path.name.partition("-")[0].replace("_", "-"): path for path in folder.glob("*.whl")}
+    assert found["mialib"].stat().st_size < 1_000_000
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +109,6 @@ def test_help_lists_what_is_installed_and_a_missing_command_says_what_to_install
         done = run(name, "--help")
         assert done.returncode == (0 if name in listed else 2), done.stderr
         assert name in listed or PACKAGE_OF[name] in done.stderr
-
-
-def test_the_wheel_of_mialib_is_small(wheels):
-    assert wheels["mialib"].stat().st_size < 1_000_000
 
 
 @pytest.fixture
@@ -167,10 +165,6 @@ def test_registries_published_numbers_and_recipes_are_the_clones(run, installed,
     assert wheel == clone and len(wheel["models"]) > 30 and len(wheel["benchmarks"]) > 5
 
 
-def test_the_help_is_the_clones(mialib):
-    assert "detect" in same_output(mialib("--help"))
-
-
 @pytest.fixture
 def texts_file(tmp_path):
     path = tmp_path / "texts.jsonl"
@@ -179,7 +173,7 @@ def texts_file(tmp_path):
     return path
 
 
-def test_detect_and_view_give_the_clones_numbers(mialib, model_folder, texts_file, tmp_path):
+def test_each_command_gives_the_clones_numbers(mialib, model_folder, texts_file, tmp_path):
     known = tmp_path / "known.txt"
     known.write_text("".join(f"The letter number {i} stands near the mill\n" for i in range(25)))
     corpus = tmp_path / "corpus.txt"
@@ -190,9 +184,6 @@ def test_detect_and_view_give_the_clones_numbers(mialib, model_folder, texts_fil
     same_output(mialib("view", texts_file, *given, "-o", "page.html"))
     pages = [(tmp_path / source / "page.html").read_text() for source in ("wheel", "clone")]
     assert pages[0] == pages[1] and "mv-strip" in pages[0]
-
-
-def test_score_and_blind_give_the_clones_numbers(mialib, model_folder, texts_file):
     assert "40 texts" in same_output(mialib("score", model_folder, texts_file))
     assert "tf-idf" in same_output(mialib("blind", texts_file))
 
@@ -208,26 +199,10 @@ def test_the_first_two_commands_of_the_readme_give_the_clones_numbers_within_sec
     assert time.monotonic() - began < 120  # of four processes; 30 seconds for two
 
 
-def test_bench_runs(run, installed):
-    done = run("wheel", installed / "bin" / "mialib", "bench", "--texts", "1", "--rounds", "1")
-    assert done.returncode == 0 and "pythia" in done.stdout, done.stderr
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["notebook", "surp_figure_4", "out.ipynb"],
-        ["build", "--page", "surp_figure_4"],
-        ["record"],
-        ["record-lab"],
-        ["record-blind", "wikimia-32"],
-    ],
-    ids=" ".join,
-)
-def test_what_takes_a_clone_says_so_in_one_line(run, installed, command):
+@pytest.mark.parametrize("command", [["build", "--page", "surp_figure_4"], ["record"]], ids=" ".join)
+def test_what_takes_a_clone_says_so(run, installed, command):
     done = run("wheel", installed / "bin" / "mialib", *command)
-    assert done.returncode == 1 and "made in a clone of the repository" in done.stderr, done.stderr
-    assert done.stderr.count("\n") == 1
+    assert done.returncode == 1 and "clone" in done.stderr, done.stderr
 
 
 @pytest.fixture

@@ -45,10 +45,8 @@ def test_texts_of_a_file_are_cut_drawn_by_the_seed_and_counted(texts_file):
     [
         ("lab/en:member", ValueError, "lab/en:reference"),
         ("lab/en:background", ValueError, "lab/en:reference"),
-        ("nothing", ValueError, "'nothing'.*lab/en:reference.*sampled:MODEL.*apart.*arxiv_mia"),
-        ("apart", ValueError, "'apart' .*set_apart"),
-        ("wikimia", OSError, "wikimia"),
-        ("arxiv_mia", OSError, "MIALIB_BENCHMARKS .*arxiv_mia/arxiv_mia_train_real"),
+        ("nothing", ValueError, "'nothing'"),
+        ("arxiv_mia", OSError, "arxiv_mia_train_real"),
     ],
 )
 def test_a_source_that_cannot_be_is_an_error_that_says_what_can(source, error, message, monkeypatch):

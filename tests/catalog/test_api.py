@@ -2,17 +2,13 @@
 
 import json
 import logging
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -35,9 +31,9 @@ from mialib.passes.cache import (
 )
 from mialib.passes.inputs import Target, load_inputs, score_all, score_grid
 from mialib.store import ROOT, hash_texts
-from mialib.token_stats import COLUMNS, NUMBERS, check_known
+from mialib.token_stats import COLUMNS, NUMBERS
 from replication.remote import api, retries
-from replication.remote.replies import append_line, read_lines
+from replication.remote.replies import read_lines
 from replication.results import measure
 from replication.tables import what_ran
 
@@ -77,6 +73,12 @@ def impatient(monkeypatch):
 
 def local(folder, texts, start_token="auto"):
     return mialib.Scorer(folder, start_token=start_token).score(texts, progress=False)
+
+
+def assert_same_log_probs(model, texts, locally, **options):
+    ours = score_or_load(model, texts, **options)
+    np.testing.assert_allclose(ours.log_prob, locally.log_prob, atol=1e-4)
+    return ours
 
 
 def assert_scores_agree(ours, locally, names, given, given_locally):
@@ -124,20 +126,18 @@ def write_ids(server, change=lambda ids: ids):
 
 
 @pytest.mark.parametrize("takes_ids", [True, False])
-def test_token_ids_in_place_of_tokens_are_taken(takes_ids, server, with_tokenizer, model_folder):
-    server.takes_ids = takes_ids
-    write_ids(server)
-    np.testing.assert_allclose(
-        score_or_load("api:tiny", TEXTS).log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4
-    )
-
-
-def test_other_token_ids_than_were_sent_are_named(server, with_tokenizer, monkeypatch):
+def test_token_ids_in_place_of_tokens_are_taken_where_they_are_those_that_were_sent(
+    takes_ids, server, with_tokenizer, model_folder, monkeypatch
+):
+    server.takes_ids, complete = takes_ids, server.complete
     write_ids(server, lambda ids: [*ids[:2], ids[2] + 1, *ids[3:]])
-    with pytest.raises(ValueError, match=r"the token 'token_id:\d+' where 'token_id:\d+' was sent; is MIALIB_API_TOK"):
+    with pytest.raises(ValueError, match="MIALIB_API_TOKENIZER"):
         score_or_load("api:tiny", TEXTS)
+    server.complete = complete
+    write_ids(server)
+    assert_same_log_probs("api:tiny", TEXTS, local(model_folder, TEXTS))
     monkeypatch.delenv("MIALIB_API_TOKENIZER")
-    with pytest.raises(ValueError, match=r"token ids \('token_id:\d+'\) in place of tokens; set MIALIB_API_TOKENIZER"):
+    with pytest.raises(ValueError, match="MIALIB_API_TOKENIZER"):
         score_or_load("api:tiny", TEXTS)
 
 
@@ -148,12 +148,10 @@ def test_a_prefix_cache_that_leaves_zeros_is_named_and_asked_again(server, with_
         log_probs[1:17] = [0.0] * len(log_probs[1:17])
 
     server.change = leave_zeros
-    with pytest.raises(ValueError, match=r"api:tiny: text 0, scored tokens 0 to 15: each log-prob is 0.*prefix cache"):
+    with pytest.raises(ValueError, match="text 0, scored tokens 0 to 15"):
         score_or_load("api:tiny", TEXTS)
     server.change = lambda reply: None
-    np.testing.assert_allclose(
-        score_or_load("api:tiny", TEXTS).log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4
-    )
+    assert_same_log_probs("api:tiny", TEXTS, local(model_folder, TEXTS))
 
 
 @pytest.mark.parametrize("adds_start_token", [False, True])
@@ -172,32 +170,27 @@ def test_without_a_tokenizer_no_first_token(server, model_folder, reference_fold
 
 @pytest.mark.parametrize("start_token", [None, "</s>"])
 def test_the_start_token_is_the_callers_choice(server, with_tokenizer, model_folder, start_token):
-    ours = score_or_load("api:tiny", TEXTS, start_token=start_token)
     locally = local(model_folder, TEXTS, start_token=start_token)
-    np.testing.assert_allclose(ours.log_prob, locally.log_prob, atol=1e-4)
+    ours = assert_same_log_probs("api:tiny", TEXTS, locally, start_token=start_token)
     assert ours.token_ids.tolist() == locally.token_ids.tolist()
 
 
 @pytest.mark.parametrize("adds_start_token", [False, True])
 def test_a_server_that_takes_no_ids_is_sent_text_that_it_cuts_alike(
-    server, with_tokenizer, model_folder, adds_start_token, caplog
+    server, with_tokenizer, model_folder, adds_start_token
 ):
-    caplog.set_level(logging.INFO)
     server.takes_ids, server.adds_start_token = False, adds_start_token
-    ours = score_or_load("api:tiny", TEXTS)
-    np.testing.assert_allclose(ours.log_prob, local(model_folder, TEXTS).log_prob, atol=1e-4)
-    way = "text" if adds_start_token else "start token and text"
-    assert ours.provenance["sent_as"] == way and f"takes {way} (as token ids: " in caplog.text
+    ours = assert_same_log_probs("api:tiny", TEXTS, local(model_folder, TEXTS))
+    assert ours.provenance["sent_as"] == ("text" if adds_start_token else "start token and text")
     assert all(isinstance(prompt, str) for prompt in server.prompts()) and len(server.prompts()) == len(TEXTS)
     assert len(server.probes) == 2 + adds_start_token, "a 500 is not asked for again while another way is left"
 
 
 def test_white_space_that_ends_a_text_is_no_token_that_was_written_after_it(server, model_folder):
     texts = [f"{SENTENCES[0]} "]
-    ours = score_or_load("api:tiny", texts)
-    np.testing.assert_allclose(ours.log_prob, local(model_folder, texts, start_token=None).log_prob, atol=1e-4)
+    assert_same_log_probs("api:tiny", texts, local(model_folder, texts, start_token=None))
     server.change = lambda reply: reply.pop("usage")
-    with pytest.raises(ValueError, match=r"text 0 .*strip the white space"):
+    with pytest.raises(ValueError, match="text 0"):
         score_or_load("api:tiny", ["a  "])
 
 
@@ -235,11 +228,9 @@ def test_a_detector_whose_columns_an_api_lacks_is_not_applicable(with_tokenizer,
     stats = score_or_load("api:tiny", TEXTS)
     assert np.isnan(stats.entropy).all() and np.isnan(stats.log_prob_var).all()
     assert set(stats.lacks) == {"entropy", "log_prob_var", "top_log_prob"}
-    for ask in (partial(mialib.detect, "min_k++"), partial(mialib.detect, "surp")):
-        with pytest.raises(ValueError, match="not applicable: the API of api:tiny gives no entropy"):
-            ask(stats)
-    with pytest.raises(ValueError, match="not applicable"):
-        mialib.surp_grid(stats, [2.5], [40])
+    for ask in (lambda: mialib.detect("min_k++", stats), lambda: mialib.surp_grid(stats, [2.5], [40])):
+        with pytest.raises(ValueError, match="api:tiny"):
+            ask()
     monkeypatch.delenv("MIALIB_API_TOKENIZER")
     stats = score_or_load("api:tiny", TEXTS)
     assert set(stats.lacks) == {"entropy", "log_prob_var", "top_log_prob", "token_ids"}
@@ -255,9 +246,7 @@ def test_a_detector_whose_columns_an_api_lacks_is_not_applicable(with_tokenizer,
         mialib.Scorer("api:tiny")
 
 
-@pytest.mark.parametrize(
-    ("column", "is_known_to_lack"), [("entropy", False), ("log_prob_var", True), ("log_prob", True)]
-)
+@pytest.mark.parametrize(("column", "is_known_to_lack"), [("entropy", False), ("log_prob", True)])
 def test_statistics_without_entropy_are_checked_as_strictly_otherwise(column, is_known_to_lack):
     [row] = random_rows(0, [5])
     lacking = {"lacks": {"entropy": "none is given"}}
@@ -305,10 +294,8 @@ def test_a_tables_dashes(server, model_folder, benchmark_file, corpus_file, has_
     assert {name for name, values in scores.items() if values is None} == dashes
     measured = {r.row: r.ours for r in measure(inputs.labels, scores, inputs.target.column)}
     assert measured["SURP"] is None and (measured["DC-PDD"] is not None) == has_tokenizer
-    with pytest.raises(ValueError, match="not applicable"):
+    with pytest.raises(ValueError, match="api:tiny"):
         score_grid(inputs, "surp", {"k": [20, 40]})
-    with pytest.raises(ValueError, match="not applicable"):
-        check_known(["entropy"], inputs.stats.lacks, "a table of entropies")
     assert f"api:tiny (tiny-1 at {server.url}, " in what_ran([inputs]).loc["api:tiny"].item()
 
 
@@ -355,7 +342,7 @@ def test_what_misses_the_cache(server, with_tokenizer, impatient, monkeypatch, d
 
 def test_a_run_that_breaks_off_goes_on(server, model_folder, impatient, has_tokenizer):
     server.before = stop_after(3)
-    with pytest.raises(Unavailable, match=rf"Of {len(TEXTS)} different texts 3 are kept"):
+    with pytest.raises(Unavailable, match=f"{len(TEXTS)} different texts 3 "):
         score_or_load("api:tiny", TEXTS)
     [replies] = replies_files()
     assert len(replies.read_text().splitlines()) == 3 and not list(mialib.store.home().rglob("*.parquet"))
@@ -373,22 +360,12 @@ def test_a_run_that_breaks_off_goes_on(server, model_folder, impatient, has_toke
 def test_a_list_without_the_text_that_failed_pays_for_no_other_again(server, impatient):
     bad = "word " * 200
     server.before = lambda handler, body: body["prompt"] == bad and handler.refuse(400, "maximum context length is 96")
-    with pytest.raises(ValueError, match=r"text 4 \('word word.*400: maximum context length is 96"):
+    with pytest.raises(ValueError, match=r"text 4 .*maximum context length is 96"):
         score_or_load("api:tiny", [*SENTENCES[:4], bad])
     paid = [prompt for prompt in server.prompts() if prompt != bad]
     server.asked.clear()
     assert len(score_or_load("api:tiny", SENTENCES[:4])) == 4
     assert Counter(paid + server.prompts()) == Counter(SENTENCES[:4])
-
-
-def test_replies_to_other_texts_outlive_a_finished_run(tmp_path):
-    path = tmp_path / "x.replies.jsonl"
-    for text in ("a", "b"):
-        append_line(path, {"text": hash_texts([text]), "model": "m", "log_prob": [-1.0]})
-    api.drop_replies(path, ["a"])
-    assert [row["text"] for row in read_lines(path)] == [hash_texts(["b"])]
-    api.drop_replies(path, ["b", "c"])
-    assert not path.exists()
 
 
 def test_requests_run_side_by_side(server, impatient):
@@ -400,7 +377,7 @@ def test_requests_run_side_by_side(server, impatient):
     assert [len(row.log_prob) for row in ours] == [len(server.tokenizer(text)["input_ids"]) - 1 for text in texts]
 
 
-def test_retry_after_is_waited_for_and_told(server, caplog):
+def test_retry_after_is_waited_for(server):
     refused = []
 
     def before(handler, body):
@@ -412,15 +389,6 @@ def test_retry_after_is_waited_for_and_told(server, caplog):
     server.before = before
     assert len(score_or_load("api:tiny", SENTENCES[:1])) == 1
     assert server.at[1] - refused[0] >= 1
-    [told] = [record.getMessage() for record in caplog.records if record.name == retries.__name__]
-    assert server.url in told and "429: slow down" in told
-
-
-def test_requests_a_minute_are_limited(server, monkeypatch):
-    monkeypatch.setenv("MIALIB_API_REQUESTS_PER_MINUTE", "600")
-    score_or_load("api:tiny", SENTENCES[:6])
-    at = sorted(server.at)
-    assert at[-1] - at[0] >= 5 * 0.1 - 0.03  # a request may take longer to arrive than the next one
 
 
 def costs(caplog):
@@ -445,41 +413,21 @@ def test_costs_are_of_what_is_missing(server, with_tokenizer, monkeypatch, caplo
     assert costs(caplog) == [("3", f"{total}", f"{total / 500:.4f}"), ("2", f"{left}", f"{left / 500:.4f}")]
 
 
-def test_without_a_tokenizer_costs_are_an_estimate(server, caplog):
-    caplog.set_level(logging.INFO)
-    score_or_load("api:tiny", ["abcdefgh" * 2, "The river", "这条河"])
-    assert costs(caplog) == [("3", f"{(16 + 9 + 9) // 4}", None)]
-
-
-@pytest.mark.parametrize("variable", ["MIALIB_API_PRICE", "MIALIB_API_REQUESTS_PER_MINUTE"])
-@pytest.mark.parametrize("value", ["cheap", "0"])
-def test_a_number_in_the_environment_is_checked_before_anything_is_asked(server, monkeypatch, variable, value):
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(ValueError, match=f"{variable}: .*'{value}'"):
-        score_or_load("api:tiny", SENTENCES)
-    assert not server.asked
-
-
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        (of_logprobs(lambda of: of["token_logprobs"].pop()), r"\d+ tokens and \d+ log-probs"),
-        (
-            of_logprobs(lambda of: [of[k].pop() for k in 2 * ["tokens", "token_logprobs"]]),
-            r"\d+ were sent|tokens spell",
-        ),
+        (of_logprobs(lambda of: of["token_logprobs"].pop()), ""),
+        (of_logprobs(lambda of: [of[k].pop() for k in 2 * ["tokens", "token_logprobs"]]), ""),
         (set_log_prob(3, None), "token 3 .*None"),
         (set_log_prob(3, float("nan")), "token 3 .*nan"),
-        (set_log_prob(1, "-1.5"), r"token_logprobs\.1"),
         (set_log_prob(1, False), r"token_logprobs\.1"),
-        (of_logprobs(lambda of: of["tokens"].__setitem__(3, "XYZ")), "tokens spell '.*XYZ"),
-        (lambda reply: reply["choices"].clear(), "choices"),
+        (of_logprobs(lambda of: of["tokens"].__setitem__(3, "XYZ")), "XYZ"),
         (lambda reply: reply["choices"][0].update(logprobs=None), r"choices\.0\.logprobs"),
     ],
 )
 def test_a_wrong_reply_names_the_text(server, change, wrong, has_tokenizer):
     server.change = change
-    with pytest.raises(ValueError, match=rf"text 0 \('The river rises.*: .*({wrong})"):
+    with pytest.raises(ValueError, match=f"text 0 .*{wrong}"):
         score_or_load("api:tiny", [SENTENCES[0]])
     assert not list(mialib.store.home().rglob("*.parquet")) and not replies_files(), "a bad reply is not kept"
 
@@ -490,7 +438,7 @@ def test_tokens_in_another_order_are_an_error(server, with_tokenizer):
         of["tokens"][1:3] = [first + second[:1], second[1:]]  # they spell the same text
 
     server.change = of_logprobs(move_a_letter)
-    with pytest.raises(ValueError, match=r"the token '.*' where '.*' was sent"):
+    with pytest.raises(ValueError, match="text 0"):
         score_or_load("api:tiny", ["millmillmillmill"])
 
 
@@ -518,11 +466,11 @@ def test_another_models_tokenizer_is_found_out(server, tmp_path, monkeypatch):
 def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeypatch):
     assert len(score_or_load("api:tiny", ["a"])) == 1
     server.asked.clear()
-    with pytest.raises(ValueError, match=r"text 1 .*no start token"):
+    with pytest.raises(ValueError, match="text 1 "):
         score_or_load("api:tiny", [SENTENCES[0], "a"], start_token=None)
     assert not server.asked, "found out before anything is asked"
     monkeypatch.delenv("MIALIB_API_TOKENIZER")
-    with pytest.raises(ValueError, match=r"text 1 .*no start token"):
+    with pytest.raises(ValueError, match="text 1 "):
         score_or_load("api:tiny", [SENTENCES[0], "a"])
 
 
@@ -530,29 +478,19 @@ def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeyp
     ("answer", "kind", "said"),
     [
         (lambda handler: handler.refuse(401, f"wrong key {KEY}"), Unavailable, "401: .*OPENAI_API_KEY"),
-        (lambda handler: handler.refuse(404, f"no model; {KEY}"), Unavailable, "404: .*OPENAI_BASE_URL"),
-        (lambda handler: handler.refuse(400, f"too long {KEY}"), ValueError, r"text \d .*400: too long \*\*\*"),
-        (lambda handler: handler.refuse(500, f"broken {KEY}"), Unavailable, r"500: broken \*\*\*"),
-        (lambda handler: handler.send(502, f"<p>\n{KEY}</p>", "text/html"), Unavailable, r"502: <p> \*\*\*"),
-        (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, r"text \d .*JSON"),
-        (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR) or True, Unavailable, "disconnected"),
-        (
-            lambda handler: handler.refuse(307, "", Location=f"http://{KEY}.example/v1"),
-            Unavailable,
-            r"307: http://\*\*\*\.example/v1.*OPENAI_BASE_URL",
-        ),
+        (lambda handler: handler.refuse(400, f"too long {KEY}"), ValueError, r"text \d .*400"),
+        (lambda handler: handler.send(502, f"<p>\n{KEY}</p>", "text/html"), Unavailable, "502"),
+        (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, r"text \d "),
     ],
-    ids=["401", "404", "400", "500", "502", "html", "dropped", "another host"],
+    ids=["401", "400", "502", "html"],
 )
-def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, monkeypatch, caplog, answer, kind, said):
+def test_an_endpoint_that_fails_is_named_without_the_key(server, monkeypatch, caplog, answer, kind, said):
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(retries, "MAX_ATTEMPTS", 2)
     monkeypatch.setattr(retries, "FIRST_WAIT", 0)
     server.before = lambda handler, body: answer(handler)
     with pytest.raises(kind, match=said) as caught:
         score_or_load("api:tiny", SENTENCES)
-    assert "\n" not in str(caught.value)
-    assert "are kept" not in str(caught.value), "there is nothing to go on from"
     assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
 
 
@@ -560,16 +498,13 @@ def test_an_endpoint_that_fails_is_one_sentence_without_the_key(server, monkeypa
     ("url", "kind", "named"),
     [
         ("http://127.0.0.1:1/v1", Unavailable, r"http://127\.0\.0\.1:1/v1"),
-        ("htp://127.0.0.1/v1", ValueError, "OPENAI_BASE_URL"),
         ("127.0.0.1:8000", ValueError, "OPENAI_BASE_URL"),
-        ("http://me:sec/ret@h", ValueError, "OPENAI_BASE_URL"),
     ],
 )
-def test_a_wrong_address_fails_at_once_and_shows_no_password(server, monkeypatch, caplog, url, kind, named):
+def test_a_wrong_address_fails_at_once(server, monkeypatch, url, kind, named):
     monkeypatch.setenv("OPENAI_BASE_URL", url)
-    with pytest.raises(kind, match=named) as caught:
+    with pytest.raises(kind, match=named):
         score_or_load("api:tiny", SENTENCES[:1])
-    assert "asked again" not in caplog.text and "sec" not in str(caught.value)
 
 
 def assert_key_is_nowhere(*outputs):
@@ -604,14 +539,6 @@ def test_the_key_is_masked_as_it_is_and_as_an_address_writes_it_and_the_address_
     assert api.endpoint() == "https://example.org:8000/v1"
 
 
-@pytest.mark.parametrize("key", [f"\u201c{KEY}\u201d", f"{KEY} {KEY}"])
-def test_a_key_that_no_header_can_carry_is_an_error_without_it(server, monkeypatch, key):
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    with pytest.raises(ValueError, match="OPENAI_API_KEY") as caught:
-        score_or_load("api:tiny", SENTENCES)
-    assert KEY not in "".join(traceback.format_exception(caught.value)) and not server.asked
-
-
 def test_no_key_is_an_error_that_names_the_variable(server, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(Unavailable, match="OPENAI_API_KEY"):
@@ -635,62 +562,6 @@ def test_no_key_is_an_error_that_names_the_variable(server, monkeypatch):
 )
 def test_tokens_spell_a_text(tokens, text, expected):
     assert api.spell(tokens, text) is expected
-
-
-MIALIB = "import sys; sys.argv = ['mialib', *sys.argv[1:]]; from mialib.commands import main; main()"
-
-
-def run_mialib(*arguments):
-    command = [sys.executable, "-c", MIALIB, *arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_run_that_waits_for_replies(server, tmp_path, number):
-    (tmp_path / "texts.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES[:3]))
-    may_answer = threading.Event()
-    server.before = lambda handler, body: body != server.asked[0] and not may_answer.wait(60)
-    command = [sys.executable, "-c", MIALIB, "detect", str(tmp_path / "texts.txt"), "--model", "api:tiny"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while not (len(server.asked) == 3 and replies_files()) and process.poll() is None:
-            time.sleep(0.05)
-        process.send_signal(number)
-        began = time.monotonic()
-        printed, said = process.communicate(timeout=30)
-        waited = time.monotonic() - began
-    may_answer.set()
-    assert process.returncode == 130 and waited < 10
-    assert said.splitlines()[-1].startswith("mialib: stopped") and "Traceback" not in said and not printed, said
-    assert not [path for path in mialib.store.home().rglob(".*") if path.suffix != ".lock"], "nothing is left half"
-    assert len(read_lines(next(tmp_path.rglob("*.replies.jsonl")))) == 1, "what was answered is kept"
-
-
-@pytest.mark.slow
-def test_detect_and_score_on_the_command_line(server, model_folder, benchmark_file, tmp_path):
-    texts = tmp_path / "mine.txt"
-    texts.write_text("\n".join(SENTENCES[:3]) + "\n")
-    done = run_mialib("detect", str(texts), "--model", "api:tiny", "--json")
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert set(rows[0]) == {"text", "ppl", "lowercase", "zlib", "min_k"}
-    expected = mialib.detect("min_k", local(model_folder, SENTENCES[:3], start_token=None))
-    np.testing.assert_allclose([row["min_k"] for row in rows], expected, atol=1e-4)
-    assert f"api:tiny at {server.url}: 3 requests, about " in done.stderr and "HTTP Request" not in done.stderr
-    assert "min_k++, surp: not applicable" in done.stderr and "entropy" in done.stderr
-
-    receipt = tmp_path / "receipt.json"
-    scored = run_mialib("score", "api:tiny", benchmark_file, "--receipt", str(receipt))
-    assert scored.returncode == 0 and "api:tiny on" in scored.stdout, scored.stderr
-    server.asked.clear()
-    refused = run_mialib("detect", str(texts), "--model", "api:tiny", "--detector", "surp")
-    assert refused.returncode == 1 and not server.asked
-    assert refused.stderr.count("\n") == 1 and "surp" in refused.stderr and "entropy" in refused.stderr
-    server.of_probe = lambda handler, body: handler.refuse(401, KEY)
-    wrong = run_mialib("detect", str(texts), "--model", "api:tiny-2")
-    assert wrong.returncode == 1 and "check OPENAI_API_KEY" in wrong.stderr.splitlines()[-1]
-    outputs = [run.stdout + run.stderr for run in (done, scored, refused, wrong)]
-    assert_key_is_nowhere(*outputs, receipt.read_text())
 
 
 @pytest.mark.slow

@@ -30,8 +30,11 @@ GEMMA, OF_GEMMA = WIDE | WINDOW | {"query_pre_attn_scalar": 16}, OF_WIDE | OF_WI
 MIXTURE = WIDE | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 OF_MIXTURE = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16}
 CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
+HARMLESS = {"general.quantized_by": "somebody", "somebody.quantize_version": 2, "logit_scale": 1.0}
+HARMLESS |= {"tokenizer.ggml.add_padding_token": False, "tokenizer.ggml.remove_extra_whitespaces": False}
 FORMS = {  # a name that begins with the architecture: what its config has besides BASE, and the file besides the usual
     "llama": ({}, {}),
+    "llama and more that changes nothing": ({}, HARMLESS),
     "llama linear": (LINEAR, {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     "llama linear, an old file": (LINEAR, {"rope.scale_linear": 4.0}),
     "llama yarn": ({"rope_parameters": ROPE | YARN}, SCALED | {"rope.scaling.yarn_beta_fast": 20.0}),
@@ -159,22 +162,6 @@ def test_a_gguf_file_is_the_model_that_it_was_written_from(form, tmp_path):
 
 def test_each_architecture_has_a_form():
     assert {form.split()[0] for form in FORMS} == MODEL_TYPES.keys()
-
-
-HARMLESS = {
-    "general.quantized_by": "somebody",
-    "somebody.quantize_version": 2,
-    "tokenizer.ggml.add_padding_token": False,
-    "tokenizer.ggml.remove_extra_whitespaces": False,
-    "logit_scale": 1.0,
-}
-
-
-def test_fields_that_change_nothing_are_no_reason_to_refuse(tmp_path):
-    model = write_form("llama", tmp_path / "model.gguf", fields=HARMLESS)
-    unpack([tmp_path / "model.gguf"], None, tmp_path / "folder")
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "folder", dtype=torch.float32).eval()
-    torch.testing.assert_close(logits_of(again), logits_of(model), rtol=0, atol=1e-4)
 
 
 REFUSED = {  # what the file holds besides, and what the error has to name

@@ -52,22 +52,16 @@ OF_B = "title: B, paper: p, columns: [text], examples: {1: 2}, licence: l"
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "message"),
+    ("kind", "content", "named"),
     [
-        (KnownModel, "o/m: {printed: [M], start_token: <s>, licence: mit, revision: x}", "o/m.revision: "),
-        (KnownModel, "o/m: {printed: [M], licence: mit}", "o/m.start_token: "),
-        (KnownModel, "o/m: {printed: [M], start_token: <s>, licence: mit, dtype: int8}", "o/m.dtype: "),
-        (KnownModel, "o/m: [", "flow"),
-        (KnownModel, "", "the file: "),
-        (KnownBenchmark, f"b: {{{OF_B}, access: none}}", "`local`"),
-        (KnownBenchmark, f"b: {{{OF_B}, hub_id: o/b}}", "`hub`"),
-        (HubPart, "b: {split: train, file: x.jsonl, role: member}", "`split`"),
-        (HubPart, "b: {split: train, role: member}", "`nonmember`"),
+        (KnownModel, "o/m: {printed: [M], start_token: <s>, licence: mit, revision: x}", "revision"),
+        (KnownModel, "o/m: {printed: [M], licence: mit}", "start_token"),
+        (KnownBenchmark, f"b: {{{OF_B}, hub_id: o/b}}", "hub"),
+        (HubPart, "b: {split: train, role: member}", "nonmember"),
     ],
 )
-def test_a_wrong_entry_is_named_in_one_line(tmp_path, kind, content, message):
+def test_a_wrong_entry_is_named(tmp_path, kind, content, named):
     path = tmp_path / "known.yml"
     path.write_text(content)
-    with pytest.raises(ValueError, match=re.escape(message)) as error:
+    with pytest.raises(ValueError, match=rf"{path}.*{named}"):
         read_yaml(path, dict[str, kind])
-    assert str(path) in str(error.value) and "\n" not in str(error.value)

@@ -12,10 +12,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from mialib.catalog import models as catalog_models
-from mialib.catalog.models import Scorer, load_masked_model, load_scorer, unload
+from mialib.catalog.models import Scorer, load_masked_model, load_scorer
 from mialib.catalog.sources import find
-from mialib.passes import cache
 from mialib.scoring import LoadedScorer as CoreScorer
 
 
@@ -37,24 +35,19 @@ def edit_config(folder, **settings):
     file.write_text(json.dumps(json.loads(file.read_text()) | settings))
 
 
-def rename(weights, old, new):
-    weights[new] = weights.pop(old)
-
-
 HEAD, HEAD_IN_FILE, INNER = "lm_head.weight", "embed_out.weight", "gpt_neox.layers.1.attention.dense.weight"
 
 
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (lambda w: w.pop("embed_out.weight"), f" 1 are not in its files.*{HEAD}"),
-        (lambda w: w.pop(INNER), f" 1 are not in its files.*{INNER}"),
-        (lambda w: rename(w, INNER, "gpt_neox.layers.1.attention.dens.weight"), f" 1 are not in its files.*{INNER}"),
-        (lambda w: [w.pop(name) for name in list(w)[1:]], r"\d+ are not in its files.* and \d+ more"),
-        (lambda w: w.update({INNER: torch.zeros(3, 3)}), f"another shape.*{INNER}"),
-        (lambda w: [tensor.fill_(0.25) for tensor in w.values()], "each token the same probability"),
+        (lambda w: w.pop(HEAD_IN_FILE), HEAD),
+        (lambda w: w.update({"gpt_neox.layers.1.attention.dens.weight": w.pop(INNER)}), INNER),
+        (lambda w: [w.pop(name) for name in list(w)[1:]], ""),
+        (lambda w: w.update({INNER: torch.zeros(3, 3)}), INNER),
+        (lambda w: [tensor.fill_(0.25) for tensor in w.values()], "the same probability"),
     ],
-    ids=["head", "tensor", "renamed", "nearly all", "shape", "all alike"],
+    ids=["head", "renamed", "nearly all", "shape", "all alike"],
 )
 def test_weights_that_are_not_those_of_the_model_are_refused_by_name(folder, edit, named):
     edit_weights(folder, edit)
@@ -66,24 +59,23 @@ def test_a_masked_model_that_lacks_weights_is_refused(masked_folder, tmp_path):
     model, tokenizer = load_masked_model(masked_folder)
     model.save_pretrained(tmp_path), tokenizer.save_pretrained(tmp_path)
     edit_weights(tmp_path, lambda weights: weights.pop("lm_head.dense.weight"))
-    with pytest.raises(ValueError, match=r" 1 .*lm_head\.dense\.weight"):
+    with pytest.raises(ValueError, match=r"lm_head\.dense\.weight"):
         load_masked_model(str(tmp_path))
 
 
 @pytest.mark.parametrize("config", ["BertConfig", "RobertaConfig"])
 def test_a_model_that_sees_what_follows_is_refused(tmp_path, config):
     folder = save_tiny_model(tmp_path, config, num_key_value_heads=None)
-    with pytest.raises(ValueError, match=r"\((bert|roberta)\) is not causal"):
+    with pytest.raises(ValueError, match="bert"):
         load_scorer(folder)
     # It becomes a causal one where its config says so.
     edit_config(tmp_path, is_decoder=True)
     assert len(load_scorer(folder).score(TEXTS, progress=False)) == len(TEXTS)
 
 
-@pytest.mark.parametrize("context", [0, -4])
-def test_a_context_below_one_token_is_refused(folder, context):
-    edit_config(folder, max_position_embeddings=context)
-    with pytest.raises((ValueError, OSError), match=r"context of (0|-4) tokens|max_position_embeddings|not one that"):
+def test_a_context_below_one_token_is_refused(folder):
+    edit_config(folder, max_position_embeddings=0)
+    with pytest.raises((ValueError, OSError)):
         load_scorer(str(folder))
 
 
@@ -91,7 +83,7 @@ def test_a_larger_tokenizer_or_none_is_refused(folder):
     smaller = load_scorer(str(folder)).loaded.model
     smaller.resize_token_embeddings(100, mean_resizing=False)
     smaller.save_pretrained(folder)
-    with pytest.raises(ValueError, match=r"token number \d+ .* 100;"):
+    with pytest.raises(ValueError, match="100"):
         load_scorer(str(folder))
     for file in folder.glob("*token*"):
         file.unlink()
@@ -105,7 +97,7 @@ def test_a_token_that_was_added_and_never_trained_counts_where_a_text_holds_it(f
     tokenizer.save_pretrained(folder)
     scorer = load_scorer(str(folder))
     assert len(scorer.score(TEXTS, progress=False)) == len(TEXTS)
-    with pytest.raises(ValueError, match=r"text 1 holds 'unheard', number \d+ of the tokenizer, .* embeds \d+ tokens"):
+    with pytest.raises(ValueError, match=r"text 1 .*'unheard'"):
         scorer.score([TEXTS[0], "an unheard word"], progress=False)
 
 
@@ -118,12 +110,11 @@ def test_a_loaded_model_is_checked_as_one_by_name(tiny_model):
         Scorer(loaded)
 
 
-@pytest.mark.parametrize("where", [".", "parts"])
-def test_other_weights_of_the_same_size_and_time_are_another_model(folder, where):
-    (folder / where).mkdir(exist_ok=True)
-    index = {"weight_map": {"more": f"{where}/more.safetensors"}}
+def test_other_weights_of_the_same_size_and_time_are_another_model(folder):
+    (folder / "parts").mkdir()
+    index = {"weight_map": {"more": "parts/more.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    file = folder / where / "more.safetensors"
+    file = folder / "parts" / "more.safetensors"
     file.write_bytes(b"a" * 64)
     stat, before = file.stat(), find(str(folder)).revision
     assert find(str(folder)).revision == before
@@ -132,10 +123,9 @@ def test_other_weights_of_the_same_size_and_time_are_another_model(folder, where
     assert find(str(folder)).revision != before
 
 
-@pytest.mark.parametrize("said", ["{}", "[1]", "no JSON", '{"weight_map": null}'])
-def test_an_index_that_names_no_files_is_an_error(folder, said):
-    (folder / "model.safetensors.index.json").write_text(said)
-    with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json has no `weight_map`"):
+def test_an_index_that_names_no_files_is_an_error(folder):
+    (folder / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json"):
         assert find(str(folder)).revision
 
 
@@ -151,47 +141,13 @@ def test_another_vocabulary_is_another_model_and_an_adapter_an_error(folder):
         load_scorer(str(folder))
 
 
-def test_weights_that_change_after_the_model_was_asked_for_leave_no_scores(folder, monkeypatch):
-    load = catalog_models.load_scorer
-
-    def load_others(*args, **options):
-        edit_weights(folder, lambda weights: weights.update({INNER: 2 * weights[INNER]}))
-        return load(*args, **options)
-
-    monkeypatch.setattr(catalog_models, "load_scorer", load_others)
-    with pytest.raises(ValueError, match="its files changed"):
-        cache.score_or_load(str(folder), TEXTS)
-
-
-def test_weights_that_change_while_they_are_read_leave_nothing_behind(folder, monkeypatch):
-    texts, file = TEXTS * 3, folder / "model.safetensors"
-    original = file.read_bytes()
-    load = AutoModelForCausalLM.from_pretrained
-
-    def load_replaced(*given, **options):
-        edit_weights(folder, lambda weights: weights.update({INNER: 2 * weights[INNER]}))
-        return load(*given, **options)
-
-    unload()
-    with monkeypatch.context() as patch:
-        patch.setattr(AutoModelForCausalLM, "from_pretrained", load_replaced)
-        patch.setattr("mialib.batches.SECONDS_A_PART", 0)
-        with pytest.raises(ValueError, match="its files changed"):
-            cache.score_or_load(str(folder), texts)
-    file.write_bytes(original)
-    unload()
-    expected = Scorer(str(folder)).score(texts, progress=False)
-    np.testing.assert_array_equal(cache.score_or_load(str(folder), texts).log_prob, expected.log_prob)
-
-
 @pytest.mark.parametrize(
     ("family", "settings", "named"),
     [
-        ("gpt_neox", {"attention_bias": False}, r"does not take: .*attention\.dense\.bias"),
-        ("gpt_neox", {"num_hidden_layers": 0}, r"does not take: .*layers\.0\."),
-        ("gpt_neox", {"num_hidden_layers": 1}, r"does not take: .*layers\.1\."),
-        ("gpt_neox", {"num_hidden_layers": 3}, r" 12 are not in its files.*layers\.2\."),
-        ("qwen2", {"tie_word_embeddings": False}, f" 1 are not in its files.*{HEAD}"),
+        ("gpt_neox", {"attention_bias": False}, r"attention\.dense\.bias"),
+        ("gpt_neox", {"num_hidden_layers": 1}, r"layers\.1\."),
+        ("gpt_neox", {"num_hidden_layers": 3}, r"layers\.2\."),
+        ("qwen2", {"tie_word_embeddings": False}, HEAD),
     ],
 )
 def test_a_config_that_does_not_fit_the_files_is_refused(family, settings, named, tmp_path):
@@ -213,7 +169,7 @@ def test_a_head_beside_tied_embeddings_is_the_one_that_is_used(tmp_path):
 )
 def test_weights_that_can_not_be_meant_are_refused(broken, folder):
     edit_weights(folder, lambda weights: weights.update({HEAD_IN_FILE: broken(weights[HEAD_IN_FILE])}))
-    with pytest.raises(ValueError, match=r"a mean log-prob of -.*guessing among .* gives -13\.8"):
+    with pytest.raises(ValueError, match=r"-13\.8"):
         load_scorer(str(folder))
 
 
@@ -223,15 +179,15 @@ def test_what_a_scorer_takes_and_what_not(folder):
     for scorer in (Scorer(folder), Scorer(*loaded)):
         np.testing.assert_array_equal(scorer.score(TEXTS, progress=False).log_prob, expected.log_prob)
     for wrong in ((loaded[0],), (loaded[1],), (str(folder), loaded[1]), (None,)):
-        with pytest.raises(ValueError, match=r"a model's name or folder"):
+        with pytest.raises(ValueError):
             Scorer(*wrong)
     scorer = Scorer(folder)
     for given in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"start_token": None}):
-        with pytest.raises(ValueError, match="is loaded"):
+        with pytest.raises(ValueError, match=next(iter(given))):
             Scorer(scorer.loaded, **given)
 
 
-@pytest.mark.parametrize("device", ["xyz", "cuda", "cuda:77", ""])
+@pytest.mark.parametrize("device", ["xyz", "cuda"])
 def test_a_device_that_is_not_here_is_an_error_that_names_it(device, folder):
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -239,33 +195,20 @@ def test_a_device_that_is_not_here_is_an_error_that_names_it(device, folder):
         Scorer(folder, device=device)
 
 
-@pytest.mark.parametrize("spelled", ["none", "None", "NONE"])
-def test_any_spelling_of_none_prepends_nothing(spelled, folder):
-    assert Scorer(folder, start_token=spelled).loaded.start_token_ids == ()
-
-
 def test_a_start_token_that_the_model_does_not_embed_is_named_and_not_blamed_on_a_text(folder):
     tokenizer = make_tokenizer()
     tokenizer.add_special_tokens({"bos_token": "<|startoftext|>"})
     tokenizer.save_pretrained(folder)
-    named = r"start token '<\|startoftext\|>' is number 320 .*embeds 320 tokens.*--start-token none"
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=r"start token '<\|startoftext\|>'"):
         load_scorer(str(folder))
-    assert len(Scorer(folder, start_token=None).score(TEXTS[:1], progress=False)) == 1
+    assert len(Scorer(folder, start_token="None").score(TEXTS[:1], progress=False)) == 1
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "transformer.h.0.attn.attention.bias",
-        "transformer.h.0.attn.masked_bias",
-        "gpt_neox.layers.0.attention.rotary_emb.inv_freq",
-        "model.decoder.version",
-    ],
-)
-def test_buffers_of_older_files_are_no_weights(key, folder):
+def test_buffers_of_older_files_are_no_weights(folder):
+    keys = ["transformer.h.0.attn.attention.bias", "transformer.h.0.attn.masked_bias", "model.decoder.version"]
+    keys.append("gpt_neox.layers.0.attention.rotary_emb.inv_freq")
     expected = Scorer(folder).score(TEXTS, progress=False)
-    edit_weights(folder, lambda weights: weights.update({key: torch.zeros(1)}))
+    edit_weights(folder, lambda weights: weights.update({key: torch.zeros(1) for key in keys}))
     np.testing.assert_array_equal(Scorer(folder).score(TEXTS, progress=False).log_prob, expected.log_prob)
 
 

@@ -1,7 +1,5 @@
 """What a name stands for: `mialib.catalog.sources`."""
 
-import re
-
 import pytest
 
 from mialib.catalog import sources
@@ -9,7 +7,6 @@ from mialib.catalog.registry import known_models
 from mialib.catalog.sources import KINDS, Source, find
 from mialib.passes.cache import score_or_load
 from mialib.token_stats import TokenStats
-from replication.pipeline.code import FOLDERS
 
 NAMES = {
     "lab/en-25k": "Lab",
@@ -33,13 +30,6 @@ def test_a_name_is_of_one_kind(name):
 
 def test_each_model_that_comes_as_a_wheel_is_a_kind():
     assert {known.alias for known in known_models().values() if known.wheel} <= KINDS.keys()
-
-
-def test_no_other_file_asks_how_a_name_begins():
-    prefixes = "|".join(prefix for pattern in KINDS if (prefix := pattern.rstrip("*")) and "*" not in prefix)
-    asks = re.compile(rf'startswith\(\(?"(?:{prefixes})"')
-    found = {path.name for folder in FOLDERS.values() for path in folder.rglob("*.py") if asks.search(path.read_text())}
-    assert found == {"recipes.py"}, "of recipes, before any source is imported"
 
 
 class Constant(Source):

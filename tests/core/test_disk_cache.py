@@ -104,24 +104,23 @@ def test_after_a_fresh_start_each_entry_is_computed_again_once(monkeypatch):
         assert len(calls) == expected
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("disk full"), ValueError("no")], ids=repr)
-def test_a_computation_that_broke_off_resumes_from_its_checkpoints(error):
+def test_a_computation_that_broke_off_resumes_from_its_checkpoints():
     done = []
 
     def make(checkpoints, stop_at=None):
         numbers = [number for checkpoint in checkpoints for number in checkpoint]
         for number in range(len(numbers), 5):
             if number == stop_at:
-                raise error
+                raise KeyboardInterrupt
             done.append(number)
             checkpoints.add([number])
             numbers.append(number)
         return numbers
 
     path = cache_path("squares", JSON, of=1)
-    with pytest.raises(type(error)) as caught:
+    with pytest.raises(KeyboardInterrupt):
         cached("squares", lambda checkpoints: make(checkpoints, 3), JSON, JSON, of=1)
-    assert caught.value is error and not path.exists()
+    assert not path.exists()
     assert cached("squares", make, JSON, JSON, of=1) == done == [0, 1, 2, 3, 4], "nothing twice"
     assert [p for p in path.parent.iterdir() if p.suffix != ".lock"] == [path]
 
