@@ -49,7 +49,7 @@ def tensor_name(names, name):
 
 
 def write_gguf(path, model, tokenizer, architecture, fields, *, kind="F32", pre="gpt-2", tensors=None, without=()):
-    """Write the file; returns the weights as the file rounds them, by their names in transformers."""
+    """Write the file."""
     of, config, state = gguf.GGMLQuantizationType[kind], model.config, model.state_dict()
     writer = gguf.GGUFWriter(str(path), architecture)
     for name, value in fields.items():
@@ -68,7 +68,7 @@ def write_gguf(path, model, tokenizer, architecture, fields, *, kind="F32", pre=
     for name, tensor in (tensors or {}).items():
         writer.add_tensor(name, np.asarray(tensor, np.float32))
     (number,) = (number for number, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    names, rounded = gguf.get_tensor_name_map(number, config.num_hidden_layers), {}
+    names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
     for name, tensor in state.items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -81,14 +81,11 @@ def write_gguf(path, model, tokenizer, architecture, fields, *, kind="F32", pre=
             if weight.ndim != 2 or kind == "F32":
                 writer.add_tensor(own, np.ascontiguousarray(weight))
                 continue
-            raw = gguf.quants.quantize(weight, of)
-            writer.add_tensor(own, raw, raw_dtype=of)
-            rounded[own] = gguf.quants.dequantize(raw, of).astype(np.float32)
+            writer.add_tensor(own, gguf.quants.quantize(weight, of), raw_dtype=of)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return rounded
 
 
 def perturbed(model):

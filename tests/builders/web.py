@@ -14,7 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
-from replication.builders import fetch
 from replication.lab.patents import generate_patents
 
 OLD = [f"old{i}" for i in range(60)] + [f"word{i}" for i in range(300)]
@@ -29,18 +28,14 @@ def prose(key, n, vocabulary=OLD):
 class Web:
     """Serves `answer(path, query)`, which returns a text, a status, or (status, headers, text).
 
-    `requests` are (start, end, address, user agent), in seconds of time.monotonic; after `dies_after` of them the
-    server drops every connection.
+    `requests` are (start, end, address, user agent), in seconds of time.monotonic.
     """
 
     def __init__(self, answer):
-        self.answer, self.requests, self.dies_after, self.port = answer, [], None, 0
-        self.start()
-
-    def start(self):
+        self.answer, self.requests = answer, []
         handler = type("Handler", (BaseHTTPRequestHandler,), {"do_GET": lambda h: self.serve(h)})
         handler.log_message = lambda *_: None
-        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.port = self.server.server_port
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -50,9 +45,6 @@ class Web:
 
     def serve(self, handler):
         begun = time.monotonic()
-        if self.dies_after is not None and len(self.requests) >= self.dies_after:
-            handler.close_connection = True
-            return
         parts = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         found = self.answer(parts.path, query)
@@ -65,13 +57,6 @@ class Web:
             handler.send_header(name, value)
         handler.end_headers()
         handler.wfile.write(data)
-
-    def use_for(self, monkeypatch, *services):
-        for service in services:
-            paths = {"wikipedia": "/w/api.php", "patents": "/patent", "arxiv": "/api/query", "pypi": "/simple"}
-            path = paths.get(service, "")
-            assert service in fetch.SERVICES
-            monkeypatch.setenv(f"MIALIB_{service.upper()}_URL", f"http://127.0.0.1:{self.port}{path}")
 
     @property
     def addresses(self):

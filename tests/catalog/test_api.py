@@ -391,13 +391,6 @@ def test_retry_after_is_waited_for(server):
     assert server.at[1] - refused[0] >= 1
 
 
-def costs(caplog):
-    """Requests, tokens and dollars of each line that tells of costs."""
-    lines = [record.getMessage() for record in caplog.records if record.name == api.__name__]
-    found = [re.search(r"(\d+) requests, (?:about )?(\d+) tokens(?:.* about \$([\d.]+))?", line) for line in lines]
-    return [of.groups() for of in found if of]
-
-
 def test_costs_are_of_what_is_missing(server, with_tokenizer, monkeypatch, caplog, impatient):
     caplog.set_level(logging.INFO)
     monkeypatch.setenv("MIALIB_API_PRICE", "2000")
@@ -410,7 +403,8 @@ def test_costs_are_of_what_is_missing(server, with_tokenizer, monkeypatch, caplo
     score_or_load("api:tiny", SENTENCES[:3])
     n = {hash_texts([t]): 1 + len(make_tokenizer()(t, add_special_tokens=False)["input_ids"]) for t in SENTENCES[:3]}
     total, left = sum(n.values()), sum(count for name, count in n.items() if name not in kept)
-    assert costs(caplog) == [("3", f"{total}", f"{total / 500:.4f}"), ("2", f"{left}", f"{left / 500:.4f}")]
+    found = re.findall(r"(\d+) requests, (\d+) tokens.* about \$([\d.]+)", caplog.text)
+    assert found == [("3", f"{total}", f"{total / 500:.4f}"), ("2", f"{left}", f"{left / 500:.4f}")]
 
 
 @pytest.mark.parametrize(

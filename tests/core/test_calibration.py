@@ -62,7 +62,7 @@ def test_a_confident_threshold_by_hand(level):
     assert d.decide(scores[:needed], 0.05, is_confident=True, level=level).n_allowed == 0
 
 
-@pytest.mark.parametrize(("n", "fpr"), [(100, 0.01), (100, 0.05), (500, 0.01), (250, 0.1)])
+@pytest.mark.parametrize(("n", "fpr"), [(100, 0.05), (500, 0.01)])
 def test_the_interval_covers_the_true_fpr_though_the_same_scores_chose_the_threshold(n, fpr):
     """Normal scores, whose true FPR is known: below the upper end in 97.5% of samples, and on average below `fpr`."""
     rng = np.random.default_rng(n)
@@ -208,7 +208,7 @@ def simulated_audits(share, n_texts, n_known, n_audits, rng, digits=None):
     return np.array([d.p_values(*of) for of in zip(scores, known, strict=True)]), is_member
 
 
-@pytest.mark.parametrize("share", [0, 0.01, 0.1, 0.5])
+@pytest.mark.parametrize("share", [0, 0.1, 0.5])
 @pytest.mark.parametrize(("n_known", "digits"), [(100, None), (1999, None), (1999, 1)])
 def test_of_the_flagged_texts_no_larger_share_are_non_members_than_the_fdr_says(share, n_known, digits):
     """In 1000 simulated audits of 200 texts; the interval's lower end is below the true share of members."""

@@ -627,9 +627,7 @@ def test_a_pass_of_the_same_texts_or_model_is_none_of_another(passes, model_fold
     [
         ("zlib", {"texts": "four letters for nine texts"}),
         ("ref", {"reference": np.zeros(9)}),
-        ("lowercase", {"lowercase": TEXTS}),
         ("dc_pdd", {"frequency": np.ones(320)}),
-        ("neighbor", {"neighbors": "many"}),
     ],
 )
 def test_what_is_of_another_kind_is_refused_by_its_name(name, given, passes):

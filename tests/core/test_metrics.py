@@ -126,7 +126,7 @@ def test_95_percent_intervals_hold_the_true_auc_95_times_in_100():
 
 @pytest.mark.parametrize(
     ("n_members", "n_non_members", "true"),
-    [(71, 500, 0.98), (71, 500, 0.999), (20, 500, 0.97), (20, 500, 0.9), (500, 500, 0.997), (10, 10, 0.9)],
+    [(71, 500, 0.999), (20, 500, 0.97), (500, 500, 0.997), (10, 10, 0.9)],
 )
 @pytest.mark.parametrize("spread", [1, 2])  # of the members' scores; of the non-members' it is 1
 def test_intervals_near_1_hold_the_true_auc_as_often(n_members, n_non_members, true, spread):

@@ -6,19 +6,18 @@ from fractions import Fraction
 import numpy as np
 import oracles
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mialib
 from mialib.batches import token_batches
 from mialib.calibration import decide, n_needed, p_values, set_p_value
-from mialib.detectors import DETECTORS, SMALLEST_VARIANCE, lowest_indices, lowest_mean, surp_grid
+from mialib.detectors import DETECTORS, SMALLEST_VARIANCE, lowest_indices, lowest_mean
 from mialib.frequency import TokenFrequency
 from mialib.metrics import (
     auc,
     auc_interval,
     aucs,
-    clopper_pearson,
     compare_auc,
     non_members_needed,
     placements,
@@ -108,19 +107,6 @@ def test_min_k_is_the_mean_of_the_lowest_and_rises_with_k(stats, k, other_k):
         chosen = lowest_indices(row.log_prob, k)
         agree(row.log_prob[chosen].mean(dtype=np.float64), lowest_mean(row.log_prob, k))
         assert len(set(chosen.tolist())) == len(chosen) == max(1, int(len(row.log_prob) * k / 100))
-
-
-@given(tables, st.floats(0, 15), st.floats(0, 100))
-def test_surp_is_the_mean_of_the_sure_and_low(stats, threshold, k):
-    expected = []
-    for row in stats:
-        log_prob, limit = row.log_prob.tolist(), oracles.percentile(row.log_prob.tolist(), k)
-        assume(all(p == limit or abs(p - limit) > 1e-6 * abs(p) for p in log_prob))  # else rounding decides
-        expected.append(oracles.surp(log_prob, row.entropy.tolist(), threshold, k) or 0.0)
-    scores = mialib.detect("surp", stats, entropy_threshold=threshold, k=k)
-    assert (scores <= 0).all()
-    agree(surp_grid(stats, [threshold, 2.5], [k, 40])[0][0, 0], scores)
-    agree(scores, expected)
 
 
 OPTIONS = [(name, option) for name, of in DETECTORS.items() for option in of.hyperparameters]
@@ -249,14 +235,6 @@ def test_a_tpr_is_the_largest_of_thresholds_with_so_few_false_positives(of, perc
     if 0 < fpr < 1 and len(others) >= non_members_needed(fpr):
         interval = tpr_at_fpr_interval(labels, scores, fpr)
         assert 0 <= interval.low <= interval.estimate <= interval.high <= 1
-
-
-@given(st.integers(1, 200), st.data(), st.sampled_from([0.5, 0.95, 0.999]))
-def test_a_shares_interval_holds_it(n, data, level):
-    found = data.draw(st.integers(0, n))
-    interval, mirrored = clopper_pearson(found, n, level), clopper_pearson(n - found, n, level)
-    assert 0 <= interval.low <= found / n <= interval.high <= 1
-    assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((interval.low, interval.high), abs=1e-9)
 
 
 lists_of_scores = st.lists(scores_of, min_size=1, max_size=30)
