@@ -178,16 +178,6 @@ def test_each_model_is_loaded_once(tiny_model, masked_folder, texts_file, non_me
     assert loaded == dict.fromkeys(folders.values(), 1)
 
 
-def test_lowercase_is_left_out_where_texts_have_no_case(model_folder, tmp_path, caplog):
-    path = tmp_path / "texts.txt"
-    path.write_text("这条河发源于北方的山地\n河流经三个村庄\n")
-    caplog.set_level("INFO")
-    found = invoke("detect", path, "--model", model_folder)
-    assert "min_k" in found.stdout and "lowercase" not in found.stdout and "lowercase: " in caplog.text
-    asked = invoke("detect", path, "--model", model_folder, "--detector", "lowercase")
-    assert isinstance(asked.exception, ValueError) and "lowercase" in str(asked.exception)
-
-
 def test_members_of_a_labelled_file_are_no_known_non_members(model_folder, texts_file, tmp_path):
     path = tmp_path / "labelled.jsonl"
     rows = [{"text": f"The stone number {i} stands near the river", "label": int(i < 6)} for i in range(25)]

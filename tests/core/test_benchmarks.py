@@ -173,7 +173,7 @@ def test_what_is_no_text_or_no_label_is_named_by_file_and_row(last, said, tmp_pa
         (["x", "y"], [0, 0], {}, "all 2 texts are non-members"),
         (["x", "", "y"], [1, 0, 1], {}, "text 1 "),
         (["x", "y"], [0, 1], {"domains": ("here",)}, "domains"),
-        *((["x", "y", "z"], np.array([1, 0, label], object), {}, "label") for label in (2, 0.5, np.nan)),
+        *((["x", "y", "z"], np.array([1, 0, label], object), {}, "label") for label in (2, -1, 0.5, np.nan, "1")),
     ],
 )
 def test_a_benchmark_made_in_python_is_checked_too(texts, labels, fields, said):

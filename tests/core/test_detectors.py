@@ -551,6 +551,8 @@ def test_a_new_detector_is_one_decorated_function(monkeypatch):
     assert known == Detector("longest", "Longest", "nobody", longest, ("texts",), {"power": Option(1, "of the number")})
     assert known.equation == "The number of tokens." and known.hyperparameters == {"power": 1}
     assert detect("longest", table([-1, -2]), texts=["abc"], power=2)[0] == 7
+    with pytest.raises(TypeError, match="power"):  # what it means is not said
+        detector("longest", "Longest", "nobody")(lambda row, *, power=1: 0.0)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+import mialib
 from mialib import progress
 from mialib.progress import line_clock
 from mialib.progress import progress as progress_of
@@ -53,3 +54,27 @@ def test_time_is_of_the_work_and_not_of_the_number_of_texts(clock, caplog):
         clock["now"] += 600
         tell([0], 1000)
     assert caplog.messages == ["m: 1 of 40 texts, 2 tokens a second, about 6 minutes left"]
+
+
+def test_scoring_says_how_far_it_is(model_folder, clock, caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    scorer = mialib.Scorer(model_folder)
+    scorer.tokens_per_batch = 1
+    forward = scorer.score_batch
+
+    def slow(*given):
+        clock["now"] += 15
+        return forward(*given)
+
+    monkeypatch.setattr(scorer, "score_batch", slow)
+    texts = [f"The mill number {i} stands near the river" for i in range(6)]
+    scorer.score(texts)
+    assert caplog.messages[0].startswith(f"{model_folder}: 1 of 6 texts, ")
+    assert caplog.messages[0].endswith(" tokens a second, about 80 seconds left") and len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0, "10 seconds"), (42, "40 seconds"), (91, "2 minutes"), (900, "15 minutes")]
+)
+def test_a_time_is_said_in_words(seconds, words):
+    assert progress.in_words(seconds) == words

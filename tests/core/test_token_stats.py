@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 
 import numpy as np
 import pandas as pd
@@ -161,6 +162,29 @@ def test_a_file_whose_columns_do_not_fit_is_an_error_that_names_the_column(stats
     pq.write_table(table.set_column(at, table.schema.field(at), pa.array(entries, table.schema.field(at).type)), path)
     with pytest.raises(ValueError, match=r"stats\.parquet: .*entropy"):
         TokenStats.load(path)
+
+
+@pytest.mark.parametrize("kind", ["statistics", "frequencies"])
+def test_no_flipped_bit_gives_other_numbers(kind, stats, tmp_path):
+    """Of 150 flipped bits 41 once did."""
+    path, rng = tmp_path / "kept.parquet", random.Random(0)
+    frequency = TokenFrequency(np.arange(300), "corpus", "tokenizer")
+    of, columns = (stats, [*COLUMNS, "offsets", "n_cut"]) if kind == "statistics" else (frequency, ["counts"])
+    of.save(path)
+    whole, n_refused = path.read_bytes(), 0
+    for at in rng.sample(range(8 * len(whole)), 300):
+        damaged = bytearray(whole)
+        damaged[at // 8] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        try:
+            found = type(of).load(path)
+        except ValueError as error:
+            assert str(path) in str(error)
+            n_refused += 1
+        else:
+            for name in columns:
+                np.testing.assert_array_equal(getattr(found, name), getattr(of, name))
+    assert n_refused > 150
 
 
 def test_what_is_no_file_of_statistics_is_a_value_error_that_names_it(stats, tmp_path):

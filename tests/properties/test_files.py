@@ -197,23 +197,6 @@ def test_a_corpus_gives_back_its_texts_cut_to_so_many_characters(hub_corpus, wri
         assert "".join(corpora.reference_texts(f"small:{n}")) == whole[:n]
 
 
-@given(
-    lists_of_texts,
-    st.binary(min_size=1, max_size=50) | json_values.map(lambda value: json.dumps({"text": value}).encode()),
-)
-@example(["a"], b'{"text": 3}')
-@example(["a"], b'{"text": null}')
-@example(["a"], b'{"text": "\\ud800"}')
-@example(["a"], b"5")
-def test_any_line_of_a_corpus_is_a_text_or_one_sentence(hub_corpus, written, line):
-    write_jsonl(hub_corpus, [{"text": text} for text in written])
-    line = line.replace(b"\n", b" ").replace(b"\r", b" ")
-    hub_corpus.write_bytes(hub_corpus.read_bytes() + line + b"\n")
-    n = len("".join(written)) + 1  # one character of the last line's text
-    found, said = loaded_or_said(lambda _: list(corpora.reference_texts(f"small:{n}")), hub_corpus)
-    assert found == [*written, json.loads(line)["text"][:1]] if found else f"line {len(written) + 1}" in said
-
-
 def test_a_key_that_is_there_twice_is_named_and_a_merge_may_give_it_another_value(tmp_path):
     (tmp_path / "t.yml").write_text("a:\n  b: 1\n  c: 2\n  b: 3\n")
     assert "line 4" in loaded_or_said(lambda path: read_yaml(path, Any), tmp_path / "t.yml")[1]
