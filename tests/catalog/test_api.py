@@ -485,19 +485,6 @@ def test_an_endpoint_that_fails_is_named_without_the_key(server, monkeypatch, ca
     assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
 
 
-@pytest.mark.parametrize(
-    ("url", "kind", "named"),
-    [
-        ("http://127.0.0.1:1/v1", Unavailable, r"http://127\.0\.0\.1:1/v1"),
-        ("127.0.0.1:8000", ValueError, "OPENAI_BASE_URL"),
-    ],
-)
-def test_a_wrong_address_fails_at_once(server, monkeypatch, url, kind, named):
-    monkeypatch.setenv("OPENAI_BASE_URL", url)
-    with pytest.raises(kind, match=named):
-        score_or_load("api:tiny", SENTENCES[:1])
-
-
 def assert_key_is_nowhere(*outputs):
     for output in outputs:
         assert KEY not in output

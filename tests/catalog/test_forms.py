@@ -160,18 +160,6 @@ def edit(adapter, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_an_adapter_that_can_not_stand_on_its_base_is_named(adapter, tiny_model, tmp_path):
-    edit(adapter, base_model_name_or_path=str(tmp_path / "gone"))
-    with pytest.raises(OSError, match="gone"):
-        mialib.Scorer(adapter)
-    edit(adapter, base_model_name_or_path=tiny_model("gpt_neox"))
-    with pytest.raises(ValueError, match="base"):
-        mialib.Scorer(adapter)
-    edit(adapter, base_model_name_or_path=None)
-    with pytest.raises(ValueError, match="base_model_name_or_path"):
-        mialib.Scorer(adapter)
-
-
 def test_an_adapter_of_other_shapes_or_without_a_weight_is_named(adapter, llama, tmp_path):
     wider = save_tiny_model(tmp_path / "wider", **FAMILIES["llama"] | {"hidden_size": 64, "intermediate_size": 64})
     edit(adapter, base_model_name_or_path=wider)

@@ -196,21 +196,6 @@ def test_a_data_set_whose_columns_changed_names_what_is_there(at_hub, tmp_path):
             load_benchmark("arxiv_mia")
 
 
-def test_what_is_no_causal_model_or_has_other_splits_is_named(at_hub, tmp_path, model_folder):
-    folder = published_data.wikimia(tmp_path / "w")
-    readme = (folder / "README.md").read_text()
-    (folder / "README.md").write_text(readme.replace("split: WikiMIA_length32", "split: short"))
-    with at_hub(datasets={WIKIMIA: folder}), pytest.raises(Unavailable, match="WikiMIA_length32"):
-        load_benchmark("wikimia-32")
-    folder = shutil.copytree(model_folder, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
-    with at_hub(models={"o/t5": folder}), pytest.raises(Unavailable, match=r"o/t5.*T5Config"):
-        models.load_model("o/t5")
-    with pytest.raises(OSError, match=str(folder)):
-        models.load_model(str(folder))
-
-
 CONFIGURATION = """
 from transformers import LlamaConfig
 

@@ -150,14 +150,6 @@ def test_every_benchmark_with_local_files_is_read_from_them(copies):
         assert len(bench.validation) == (8 if name == "arxiv_mia" else 0)
 
 
-def test_what_is_not_here_says_where_it_goes(copies):
-    write_jsonl(copies / "arxiv_mia" / "arxiv_mia_dev.jsonl", rows("dev", field="cs"))
-    with pytest.raises(Unavailable, match=ARXIV):
-        load_benchmark("arxiv_mia")
-    with pytest.raises(Unavailable, match=r"patentmia/patentmia\.jsonl"):
-        load_benchmark("patentmia")
-
-
 def test_unseen_texts_come_with_arxiv_mia(copies):
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_dev.jsonl", rows("dev", field="cs"))
     write_jsonl(copies / "arxiv_mia" / "arxiv_mia_test.jsonl", rows("test", field="cs"))

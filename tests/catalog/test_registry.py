@@ -6,8 +6,7 @@ import pytest
 
 from mialib.catalog import registry
 from mialib.catalog.benchmarks import find_part
-from mialib.catalog.registry import HubPart, KnownBenchmark, KnownModel, find_model, known_benchmarks, known_models
-from mialib.shared.schema import read_yaml
+from mialib.catalog.registry import find_model, known_benchmarks, known_models
 from mialib.store import ROOT
 
 
@@ -46,22 +45,3 @@ def test_every_benchmark_has_its_sizes_and_fills_its_braces():
         assert set(known.lengths) in (set(known.examples), set())
         assert known.columns[1] in ("label", "duplicates")
         assert known.paper in (ROOT / "book" / "references.bib").read_text()
-
-
-OF_B = "title: B, paper: p, columns: [text], examples: {1: 2}, licence: l"
-
-
-@pytest.mark.parametrize(
-    ("kind", "content", "named"),
-    [
-        (KnownModel, "o/m: {printed: [M], start_token: <s>, licence: mit, revision: x}", "revision"),
-        (KnownModel, "o/m: {printed: [M], licence: mit}", "start_token"),
-        (KnownBenchmark, f"b: {{{OF_B}, hub_id: o/b}}", "hub"),
-        (HubPart, "b: {split: train, role: member}", "nonmember"),
-    ],
-)
-def test_a_wrong_entry_is_named(tmp_path, kind, content, named):
-    path = tmp_path / "known.yml"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=rf"{path}.*{named}"):
-        read_yaml(path, dict[str, kind])

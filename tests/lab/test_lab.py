@@ -50,7 +50,6 @@ landing: {page: index}
 book: []
 """)
 
-MASKED = TINY["models"]["lab/tiny-masked"]["masked"]
 TRAIN = TINY["models"]["lab/tiny-5k"]["train"]
 
 
@@ -446,9 +445,6 @@ def test_a_corpus_larger_than_its_source_or_of_no_package_is_an_error(use_profil
         read_docstrings(["no_such_package"], 10)
 
 
-OF_A_FILE = {"source": "file", "packages": [], "vocab_size": 300}
-
-
 def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(use_profile, tmp_path):
     path = tmp_path / "poems.jsonl"
     texts = [" ".join(f"w{i}-{j}" for j in range(30 + i)) for i in range(40)]
@@ -459,7 +455,9 @@ def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(use_pr
 
     write([*texts, texts[3]])
     sizes = dict.fromkeys(("members", "non_members", "background", "reference"), 10)
-    use_profile({"corpora": {"lab/tiny": {**OF_A_FILE, "path": str(path), **sizes}}})
+    use_profile(
+        {"corpora": {"lab/tiny": {"source": "file", "packages": [], "vocab_size": 300, "path": str(path), **sizes}}}
+    )
     card = LabCorpus("lab/tiny").card
     assert card["near_duplicates_dropped"] == 1 and card["packages"] == {"hymns": 20, "odes": 20}
     dealt = [text for role in ROLES for text in LabCorpus("lab/tiny").texts(role)]
@@ -471,21 +469,3 @@ def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(use_pr
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"poems\.jsonl"):
         LabCorpus("lab/tiny").texts("member")
-
-
-@pytest.mark.parametrize(
-    ("corpus", "recipe", "named"),
-    [
-        ({"vocab_size": None}, {"masked": MASKED}, "vocab_size"),
-        ({"source": "file"}, {"masked": MASKED}, "path"),
-        ({}, {"train": TRAIN | {"injected": {"lab/no": 1}}}, "lab/no"),
-        ({"members": 0}, {"train": TRAIN}, "members"),
-        ({}, {"masked": MASKED | {"corpus": "lab/no"}}, "lab/no"),
-        ({}, {"masked": MASKED, "train": TRAIN}, "train_on"),
-        ({}, {"masked": MASKED | {"corpus": "lab/tiny-quiz"}}, "lab/tiny-quiz"),
-    ],
-)
-def test_a_wrong_recipe_is_an_error_that_names_file_and_key(use_profile, corpus, recipe, named):
-    use_profile({"corpora": {"lab/tiny": corpus}, "models": {"lab/x": {"benchmarks": []} | recipe}})
-    with pytest.raises(ValueError, match=rf"profile-\d\.yml.*{named}"):
-        load_recipes()

@@ -67,18 +67,3 @@ def test_questions_keep_to_their_length_and_come_again_with_the_seed(make):
     assert max(len(item.text.split()) for item in once) <= N_WORDS
     assert once == make(["jinja2"], N_WORDS, seed=1) != make(["jinja2"], N_WORDS, seed=2)
     assert len({item.name for item in once}) == len(once)
-
-
-def test_a_package_of_too_few_names_is_an_error_and_no_endless_search(tmp_path, monkeypatch):
-    package = tmp_path / "tiny_package"
-    package.mkdir()
-    words = " ".join(f"word{i}" for i in range(40))
-    (package / "__init__.py").write_text(
-        "".join(f'def f{i}(a):\n    """Text number {i} of a tiny package of few names. {words}."""\n' for i in range(3))
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match=r"tiny_package .*3 .*5 "):
-        choice_questions(["tiny_package"], 100, seed=0)
-    with pytest.raises(ValueError, match="tiny_package: "):
-        for seed in range(10):  # until one is to be answered with no
-            context_questions(["tiny_package"], N_WORDS, seed=seed)
