@@ -454,10 +454,9 @@ def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(use_pr
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     write([*texts, texts[3]])
-    sizes = dict.fromkeys(("members", "non_members", "background", "reference"), 10)
-    use_profile(
-        {"corpora": {"lab/tiny": {"source": "file", "packages": [], "vocab_size": 300, "path": str(path), **sizes}}}
-    )
+    recipe = dict.fromkeys(("members", "non_members", "background", "reference"), 10)
+    recipe |= {"source": "file", "packages": [], "vocab_size": 300, "path": str(path)}
+    use_profile({"corpora": {"lab/tiny": recipe}})
     card = LabCorpus("lab/tiny").card
     assert card["near_duplicates_dropped"] == 1 and card["packages"] == {"hymns": 20, "odes": 20}
     dealt = [text for role in ROLES for text in LabCorpus("lab/tiny").texts(role)]
