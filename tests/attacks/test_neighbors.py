@@ -225,22 +225,8 @@ def test_the_cache_misses_when_anything_that_matters_changes(masked_folder, monk
     assert calls == [1]
 
 
-PIECES = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "mill",
-    "stands",
-    "river",
-    "##s",
-    "##ing",
-    ",",
-    "old",
-    "cafe",
-]
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES += ["the", "mill", "stands", "river", "##s", "##ing", ",", "old", "cafe"]
 
 
 @pytest.fixture(scope="module")
