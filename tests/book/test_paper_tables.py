@@ -4,15 +4,9 @@ import json
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections import Counter
-from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import datasets
 import numpy as np
@@ -32,7 +26,6 @@ from mialib.metrics import auc, auc_interval
 from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA, ROOT
-from mialib.token_stats import TokenStats
 from replication import pages
 from replication.pipeline import report
 from replication.profile import load_profile
@@ -421,177 +414,3 @@ def test_a_cluster_runs_a_job_a_column_with_a_gpu_each(tmp_path):
     assert len(re.findall(r"^rule column:", said, re.M)) == 10
     assert len(re.findall(r"rule column:.*?resources:[^\n]*gres=gpu:1", said, re.S)) >= 1
     assert "slurm_partition=gpu" in said
-
-
-CONTROL = Path("/etc/slurm/slurm.conf")  # $SLURM_CONF is not enough: the executor's job steps drop it
-SLURM = """
-ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort=26817
-SlurmdPort=26818
-AuthInfo=socket={folder}/munge.socket
-SlurmUser=root
-SlurmdUser=root
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-ReturnToService=2
-MinJobAge=3600
-GresTypes=gpu
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 Gres=gpu:1
-PartitionName=gpu Nodes=ALL Default=YES
-"""
-
-
-class Slurm:
-    """A cluster of one node of two processors and one GPU that is none, without accounting."""
-
-    def __init__(self, folder):
-        self.folder, self.host = folder, socket.gethostname().partition(".")[0]
-        folder.chmod(0o755)
-        for name in ("state", "spool"):
-            (folder / name).mkdir()
-        (folder / "slurm.conf").write_text(SLURM.format(folder=folder, host=self.host))
-        (folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
-        (folder / "munge.key").write_bytes(os.urandom(1024))
-        (folder / "munge.key").chmod(0o400)
-
-    def start(self, daemon):
-        given = ["-f", f"{self.folder}/slurm.conf"]
-        if daemon == "munged":
-            files = {"socket": "munge.socket", "pid-file": "munged.pid", "seed-file": "seed", "log-file": "munged.log"}
-            given = [f"--{of}={self.folder / name}" for of, name in (files | {"key-file": "munge.key"}).items()]
-        subprocess.run([daemon, *given], check=True, timeout=60)
-        wait_until(lambda: (self.folder / f"{daemon}.pid").is_file())
-
-    def stop(self, daemon):
-        if (self.folder / f"{daemon}.pid").is_file():
-            process = int((self.folder / f"{daemon}.pid").read_text())
-            os.kill(process, signal.SIGTERM)
-            wait_until(lambda: not Path(f"/proc/{process}").exists())
-            (self.folder / f"{daemon}.pid").unlink(missing_ok=True)
-
-    def jobs(self, state):
-        """The jobs in a state, as {what the executor says of it: number}."""
-        listed = ask("squeue", "--noheader", f"--states={state}", "--format=%i %k").splitlines()
-        return {what: number for number, what in (line.split(maxsplit=1) for line in listed)}
-
-    def node(self, state):
-        ask("scontrol", "update", f"nodename={self.host}", f"state={state}", "reason=test")
-
-
-def ask(*command, check=True):
-    return subprocess.run(command, capture_output=True, text=True, check=check, timeout=60).stdout
-
-
-def processes_of(job):
-    """A job's processes. `listpids` fails until the node knows the job that the controller calls running, and may then
-    name processes that Slurm did not start: those of the job have its number in their environment."""
-    number, found = f"SLURM_JOB_ID={job}\0".encode(), []
-    for pid in re.findall(r"^ *(\d+) ", ask("scontrol", "listpids", job, check=False), re.M):
-        with suppress(OSError):  # it may end meanwhile
-            found += [int(pid)] if number in Path(f"/proc/{pid}/environ").read_bytes() else []
-    return found
-
-
-def wait_until(happened, seconds=600):
-    until = time.monotonic() + seconds
-    while not (found := happened()):
-        assert time.monotonic() < until
-        time.sleep(0.2)
-    return found
-
-
-@pytest.fixture
-def slurm():
-    if lacks := [name for name in ("munged", "slurmctld", "slurmd", "sbatch", "make") if not shutil.which(name)]:
-        pytest.skip(f"{', '.join(lacks)} not here: apt-get install slurm-wlm munge")
-    if os.getuid() or os.path.lexists(CONTROL):
-        pytest.skip(f"its daemons are started by root alone, and where no {CONTROL} is")
-    with TemporaryDirectory() as folder:  # whose path is short enough for a socket
-        cluster, daemons = Slurm(Path(folder)), ("munged", "slurmctld", "slurmd")
-        CONTROL.symlink_to(cluster.folder / "slurm.conf")
-        try:
-            for daemon in daemons:
-                cluster.start(daemon)
-            yield cluster
-            ask("scancel", "--user=root")
-        finally:
-            CONTROL.unlink()
-            for daemon in reversed(daemons):
-                cluster.stop(daemon)
-
-
-@pytest.mark.slow
-def test_make_slurm_goes_on_after_jobs_that_failed_or_were_cancelled_and_gives_the_same_numbers(slurm, tmp_path):
-    columns = {
-        "Github / Pythia-2.8B": {"model": LARGE, "benchmark": "mimir/github"},
-        "Github / Pythia-12B": {"model": SMALL, "benchmark": "mimir/github"},
-    }
-    book = [{"caption": "Tables", "pages": [page_of_tables("surp", {"auc": "table-3"}, columns)]}]
-    clone = make_clone(tmp_path / "clone", PROFILE | {"book": [*book, PROFILE["book"][-1]]})
-    environ = {name: value for name, value in os.environ.items() if name != "MIALIB_HOME"}
-    environ |= {"PYTHONPATH": python_path(clone)}
-    bin_folder, config = os.path.dirname(sys.executable), clone / "data" / "slurm" / "config.yaml"
-    environ["PATH"] = f"{bin_folder}{os.pathsep}{environ['PATH']}"
-    log = (tmp_path / "said").open("w+")
-
-    given = yaml.safe_load((ROOT / "data" / "slurm" / "config.yaml").read_text())
-    given["default-resources"] = ["slurm_partition=gpu", "mem_mb=1000", "runtime=9", "cpus_per_task=1"]
-    given["set-resources"]["column"] |= {"mem_mb": 1000}
-    given["set-resources"]["notebook"] |= {"mem_mb": 1000}
-    config.write_text(yaml.safe_dump(given | {"slurm-init-seconds-before-status-checks": 1}))
-
-    def make_slurm():
-        """`make slurm` in an environment that is there."""
-        command = ["make", "slurm", "PROFILE=tiny", "INSTALLED=", f"BIN={bin_folder}", "--old-file=plan"]
-        return subprocess.Popen(command, cwd=clone, env=environ, stdout=log, stderr=log)
-
-    def said(process, code):
-        assert (process.wait(timeout=600) == 0) == (code == 0), Path(log.name).read_text()
-        return Path(log.name).read_text()
-
-    process = make_slurm()
-    [(first, _)] = wait_until(lambda: slurm.jobs("running").items())
-    slurm.stop("slurmctld")
-    slurm.start("slurmctld")
-    [(second, number)] = wait_until(lambda: {w: n for w, n in slurm.jobs("running").items() if w != first}.items())
-    os.kill(wait_until(lambda: processes_of(number))[0], signal.SIGKILL)
-    assert "'FAILED'" in said(process, 2) and slurm.jobs("completed").keys() == {first}
-    [kept] = clone.glob("build/tiny/columns/*/*.json")
-    assert first.endswith(kept.stem) and not (clone / "book" / "pages").exists()
-    made = kept.stat().st_mtime_ns
-
-    slurm.node("drain")
-    process = make_slurm()
-    wait_until(lambda: second in slurm.jobs("pending"))
-    slurm.node("resume")
-    page = wait_until(lambda: {w: n for w, n in slurm.jobs("pending,running").items() if w.startswith("rule_notebook")})
-    ask("scancel", *page.values())
-    assert "'CANCELLED'" in said(process, 2)
-
-    assert "Error" not in said(make_slurm(), 0)[-1000:]
-    assert (clone / "build" / "tiny" / "book" / "_build" / "html" / "index.html").is_file()
-    assert kept.stat().st_mtime_ns == made, "what is finished stays"
-    for name, given in columns.items():
-        here = paper_tables.measure_column("surp", {"auc": "table-3"}, name, Column(**given))
-        there = paper_tables.load_column(kept.with_name(f"{paper_tables.file_name(name)}.json"))
-        assert there.results == here.results and len(here.results) > 9
-
-    # The line for a file of texts, as an array of jobs.
-    save_texts(tmp_path / "texts.jsonl", [{"text": text, "label": i % 2} for i, text in enumerate(TEXTS)])
-    line = re.search(r"^sbatch --array.*", (ROOT / "README.md").read_text(), re.M)[0]
-    for name, own in (("8", "2"), ("MODEL", LARGE), (".venv/bin", bin_folder)):
-        line = line.replace(name, own)
-    home = tmp_path / "home"
-    subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=environ | {"MIALIB_HOME": str(home)})
-    wait_until(lambda: not slurm.jobs("pending,running"))
-    whole, kept = score_or_load(LARGE, TEXTS), home.glob("cache/token_stats/*.parquet")
-    assert any(np.array_equal(TokenStats.load(path).log_prob, whole.log_prob) for path in kept), "joined, bit for bit"
