@@ -286,64 +286,51 @@ def test_a_part_of_a_profile_is_chosen_by_model_benchmark_or_page():
         chosen("pythia")
 
 
-def page_of_tables(paper, items, columns):
-    parameters = {"paper": paper, "items": items, "columns": columns}
-    return {"notebook": "paper_table", "name": f"tiny_{paper}_tables", "title": f"A part of {paper}"} | {
-        "parameters": parameters
-    }
-
-
+NOT_HERE = "EleutherAI/pythia-12b"
 OF_SURP = {
     "Github / Pythia-2.8B": {"model": LARGE, "benchmark": "mimir/github", "reference": SMALL},
-    "Github / Pythia-12B": {"model": "EleutherAI/pythia-12b", "benchmark": "mimir/github"},
+    "Github / Pythia-12B": {"model": NOT_HERE, "benchmark": "mimir/github"},
 }
-OF_PROBE = {"model": LARGE, "benchmark": "wikimia-32", "reference": SMALL, "unseen": "apart", "n_training": 8}
-TABLES = [
-    page_of_tables("surp", {"auc": "table-3"}, OF_SURP),
-    page_of_tables("probe", TABLES_2_3, {"WikiMIA / Pythia-2.8B": OF_PROBE}),
-]
+TABLE = {"notebook": "paper_table", "name": "tiny_surp_tables", "title": "A part of surp"}
+TABLE["parameters"] = {"paper": "surp", "items": {"auc": "table-3"}, "columns": OF_SURP}
 FIGURES = [
     {"notebook": "surp_figure_2", "name": name, "title": title}
     | {"parameters": {"models": model, "benchmarks": "mimir/github", "entropy_threshold": 10, "k": 100}}
-    for name, title, model in (("runs", "One", LARGE), ("not_here", "Another", "EleutherAI/pythia-12b"))
+    for name, title, model in (("runs", "One", LARGE), ("not_here", "Another", NOT_HERE))
 ]
 PROFILE = {
     "name": "tiny",
     "landing": {"page": "paper_profile"},
     "book": [
-        {"caption": "Start", "pages": [{"page": "how_to_read"}]},
-        {"caption": "Tables", "pages": TABLES + FIGURES},
-        {"caption": "Sources", "pages": [{"page": "references"}]},
+        {"caption": "Tables", "pages": [TABLE, *FIGURES]},
+        {"caption": "Sources", "pages": [{"page": "how_to_read"}, {"page": "references"}]},
     ],
 }
 
 
-def build(clone, *options, only="", **environ):
-    given = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_HOME")}
-    given |= {"PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"}
-    environ = given | {"PYTHONPATH": python_path(clone), "OMP_NUM_THREADS": "1"} | environ
-    command = ["snakemake", "--cores", "2", "--resources", "gpu=1", "--max-checksum-file-size", "0", *options]
-    command += ["--config", "profile=tiny", f"only={only}"]
-    return subprocess.run(command, cwd=clone, env=environ, capture_output=True, text=True, timeout=600)
-
-
-def make_clone(clone, profile):
-    """A clone of the project with the profile `tiny`."""
-    clone.mkdir()
-    for name in ("Makefile", "Snakefile", "_config.yml", "pyproject.toml", "CITATION.cff"):
-        shutil.copy(ROOT / name, clone / name)
-    for name in ("data", "notebooks", "mialib"):
-        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "book", clone / "book", ignore=shutil.ignore_patterns("pages", "_build"))
-    (clone / "data" / "profiles" / "tiny.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
-    return clone
-
-
 @pytest.mark.slow
 def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
-    clone = make_clone(tmp_path / "clone", PROFILE)
-    done = build(clone)
-    assert done.returncode == 0, done.stdout + done.stderr
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    for name in ("Snakefile", "_config.yml", "pyproject.toml", "CITATION.cff"):
+        shutil.copy(ROOT / name, clone / name)
+    for name in ("data", "notebooks", "mialib", "book"):
+        ignored = shutil.ignore_patterns("__pycache__", "pages", "_build")
+        shutil.copytree(ROOT / name, clone / name, ignore=ignored)
+    (clone / "data" / "profiles" / "tiny.yml").write_text(yaml.safe_dump(PROFILE, sort_keys=False))
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_HOME")}
+    environ |= {"PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"}
+    environ |= {"PYTHONPATH": python_path(clone), "OMP_NUM_THREADS": "1"}
+
+    def build(*options, only=""):
+        """What Snakemake says, and how many columns it computes, or would."""
+        command = ["snakemake", "--cores", "2", "--resources", "gpu=1", "--max-checksum-file-size", "0", *options]
+        command += ["--config", "profile=tiny", f"only={only}"]
+        done = subprocess.run(command, cwd=clone, env=environ, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return len(re.findall(r"^Job \d+: column", done.stdout + done.stderr, re.M))
+
+    build()
     results = clone / "build" / "tiny" / "results"
     found = {(r.column, r.row): r for r in load_results(results / "tiny_surp_tables.json") if r.metric == "auc"}
     assert found["Github / Pythia-2.8B", "PPL"].ours is not None
@@ -352,14 +339,13 @@ def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
     assert str(found["Github / Pythia-12B", "PPL"]) == "not run"
     pages = clone / "build" / "tiny" / "book" / "_build" / "html" / "pages"
     html = (pages / "tiny_surp_tables.html").read_text()
-    assert "A part of surp" in html and "EleutherAI/pythia-12b" in html and "not run" in html
+    assert "A part of surp" in html and NOT_HERE in html and "not run" in html
     cell = found["Github / Pythia-2.8B", "SURP"]
     row = re.search(r"<th[^>]*>SURP</th>(.*?)</tr>", html, re.S)[1]
     assert [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td.*?</td>", row, re.S)][:2] == [
         f"{cell.published:.3f}",
         str(cell),
     ]
-    assert {r.row for r in load_results(results / "tiny_probe_tables.json")} >= {"Probe w. Real Data"}
     html = {name: (pages / f"{name}.html").read_text() for name in ("runs", "not_here")}
     assert "<figure" in html["runs"] and "<figure" not in html["not_here"] and "Not run" not in html["runs"]
     assert re.search(r"<strong>Not run</strong>: model .*EleutherAI/pythia-12b", html["not_here"])
@@ -367,14 +353,9 @@ def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
     ran = {re.search(r"pages/(\w+)", row)[1]: row for row in listed.splitlines() if row.startswith("| [Figure 2]")}
     assert report.NOT_RUN in ran["not_here"] and report.NOT_RUN not in ran["runs"]
 
-    def columns(**chosen):
-        done = build(clone, "-np", **chosen)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return len(re.findall(r"^Job \d+: column", done.stdout + done.stderr, re.M))
-
-    assert columns() == 1, "what could not be had is tried again, and nothing else is"
-    (clone / "build" / "tiny" / "columns" / "tiny_probe_tables").rename(tmp_path / "aside")
-    assert columns(only="wikimia-32") == 1, "of what is asked for, a column that was deleted"
+    assert build("-np") == 1, "what could not be had is tried again, and nothing else is"
+    shutil.rmtree(clone / "build" / "tiny" / "columns")
+    assert build("-np", only=LARGE) == 1, "of what is asked for, a column that was deleted"
 
 
 @pytest.mark.slow
