@@ -326,7 +326,7 @@ def page_parameters(models, folder):
         "benchmarks": texts,
         "corpora": str(folder / "corpus.txt"),
         "lengths": "4, 8",
-        "segment_words": "4, 6",
+        "segment_words": "4",
         "repeats": "1, 4",
         "real": "apart",
         "n_training": "12",
@@ -334,6 +334,8 @@ def page_parameters(models, folder):
         "fields": "",
         "out": str(folder / "results.json"),
     }, {
+        "blind_benchmarks": {"coin_split": texts},
+        "coverage": {"n_live": "20"},
         "dc_pdd_figure_1": {"words": "6"},
         "dc_pdd_figure_2": {"a_values": "0.001, 0.1"},
         "dc_pdd_figure_3b": {"lengths": "4, 8, 512"},

@@ -4,16 +4,25 @@ It takes Debian's Chromium, playwright, and npm once, which fetches the interpre
 """
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
+import nbformat
 import numpy as np
+import pandas as pd
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
-from test_browser import CHROMIUM, PHONE, book_of, browser, served  # noqa: F401
+from clones import python_path
+from IPython.display import Markdown
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from test_browser import CHROMIUM, PHONE, browser, served  # noqa: F401
 
 import mialib
-from replication import pages
+from mialib.store import ROOT
+from replication import pages, results, tables
 from replication.pipeline import theme
 from replication.studies import playground
 
@@ -30,29 +39,83 @@ def score(row):
 ZLIB = "def score(row):\n    return sum(row.log_prob) / len(row.log_prob) / row.zlib_bytes"
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """A book of one page with the editor."""
+ENDS = (
+    "</td></pre>",
+    "`````",
+    "\n\n~~~~~~\n",
+    "-->",
+    "{raw}`x`",
+    "</script>",
+    "```{raw} html\n",
+    "{{ 1/0 }}",
+    "$$",
+    "'\">",
+)
+HARM = "<img src=x onerror=alert(1)><script>alert(1)</script>[a](javascript:alert(1))<svg onload=alert(1)>"
+HARMFUL = {f"{HARM} {number}": f"{HARM} {end} {HARM}" for number, end in enumerate(ENDS)}
+
+
+def cells_of_harm():
+    """A page on which such texts stand in all the ways that pages show foreign texts in."""
+    table = pd.DataFrame({f"{HARM} column": list(HARMFUL.values())}, index=list(HARMFUL))
+    said = Markdown("\n\n".join(map(results.literal, HARMFUL.values())))
+    ways = [tables.quoted(HARMFUL), tables.shown(table), tables.small(table), tables.cards(table), said]
+    outputs = []
+    for value in ways:
+        html, markdown = (getattr(value, f"_repr_{kind}_", lambda: None)() for kind in ("html", "markdown"))
+        data = {"text/html": html} if html else {"text/markdown": markdown}
+        outputs.append(new_output("display_data", data))
+    failed = new_output("error", ename=HARM, evalue=HARM, traceback=[HARM])
+    printed = new_output("stream", text="\n".join(HARMFUL.values()))
+    return [new_markdown_cell("# Harm"), new_code_cell("1", outputs=[*outputs, printed, failed], execution_count=1)]
+
+
+def cells_with_the_editor():
     shown = new_output("display_data", data={"text/html": playground.editor().data})
     cells = [new_markdown_cell("# Try it"), new_code_cell("1", outputs=[shown], execution_count=1)]
     cells.append(new_code_cell("def double(x):\n    raise NotImplementedError", metadata={"tags": ["exercise"]}))
     cells.append(new_code_cell("assert double(2) == 4, 'twice'", metadata={"tags": ["check", "in-page"]}))
-    file, said = book_of(tmp_path_factory.mktemp("playground"), cells)
-    assert not shutil.which("npm") or "is expected" not in said
-    if "no editor in the pages" in said:
-        pytest.skip(said[-300:])
-    return file
+    return cells
 
 
-@pytest.fixture(scope="module", params=["file", "server"])
-def tab(request, browser, page):  # noqa: F811
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """The folder of a book of two pages, of the editor and of texts that mean harm, and what its build said."""
+    folder = tmp_path_factory.mktemp("book")
+    for name, cells in (("index", cells_with_the_editor()), ("harm", cells_of_harm())):
+        nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
+    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: harm\n")
+    for name in ("_static", "references.bib"):
+        (folder / name).symlink_to(ROOT / "book" / name)
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
+    environment = os.environ | {"PYTHONPATH": python_path()}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not shutil.which("npm") or "is expected" not in done.stderr
+    return folder / "_build" / "html", done.stderr
+
+
+@pytest.fixture(scope="module")
+def tab(request, browser, book):  # noqa: F811
+    folder, printed = book
+    if "no editor in the pages" in printed:
+        pytest.skip(printed[-300:])
     opened = browser.new_page(viewport={"width": PHONE, "height": 844})
     opened.asked = []
     opened.on("request", lambda asked: opened.asked.append(asked.url))
-    with served(page.parent) as address:
-        opened.goto(page.as_uri() if request.param == "file" else f"{address}index.html")
+    with served(folder) as address:
+        is_file = getattr(request, "param", "file") == "file"
+        opened.goto((folder / "index.html").as_uri() if is_file else f"{address}index.html")
         yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def inputs(shared_home):
+    """The texts of the editor and their statistics, made once."""
+    [inputs] = pages.load_columns("lab/en-900k", "lab/en", None, "lab/en")
+    assert len(inputs.stats) and inputs["frequency"]
+    return inputs
 
 
 def said(tab, code=None, wait=15_000):
@@ -68,8 +131,8 @@ def said(tab, code=None, wait=15_000):
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine: apt-get install chromium")
 class TestInABrowser:
-    def test_detectors_typed_in_give_what_mialib_gives(self, tab):
-        [inputs] = pages.load_columns("lab/en-900k", "lab/en", None, "lab/en")
+    @pytest.mark.parametrize("tab", ["file", "server"], indirect=True)
+    def test_detectors_typed_in_give_what_mialib_gives(self, tab, inputs, tmp_path):
         first, second = playground.halves_of(inputs.texts, inputs.labels)
         known = json.loads(tab.locator(".pg > script").first.text_content())["known"]
         for name, code in {"min_k": None, "min_k++": MIN_K_PLUS_PLUS, "dc_pdd": DC_PDD, "zlib": ZLIB}.items():
@@ -88,9 +151,11 @@ class TestInABrowser:
             expected = mialib.auc(inputs.labels[second], scores[second])
             assert abs(playground.grade(saved.value.path()).estimate - expected) < 0.0015, name
         assert not [url for url in tab.asked if not url.startswith(("file:", "http://127.0.0.1", "blob:", "data:"))]
+        (tmp_path / "scores.json").write_text('{"texts": "other", "scores": []}')
+        with pytest.raises(ValueError, match="other texts"):
+            playground.grade(tmp_path / "scores.json")
 
-    def test_the_interval_is_mialibs(self, tab):
-        [inputs] = pages.load_columns("lab/en-900k", "lab/en")
+    def test_the_interval_is_mialibs(self, tab, inputs):
         first, _ = playground.halves_of(inputs.texts, inputs.labels)
         scores = -inputs.stats.n_tokens[first]
         found = said(tab, "def score(row):\n    return -len(row.log_prob)")
@@ -151,6 +216,17 @@ class TestInABrowser:
         axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
         assert not [rule["id"] for rule in axe.run(tab, context=".pg").response["violations"]]
 
+    def test_a_text_that_means_harm_is_read_and_does_nothing(self, browser, book):  # noqa: F811
+        asked, tab = [], browser.new_page()
+        tab.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+        tab.goto((book[0] / "harm.html").as_uri())
+        tab.wait_for_timeout(1000)
+        assert not asked and not tab.locator("[onerror], [onload], [src=x], article [href^='javascript']").count()
+        scripts = tab.locator("article script").all_text_contents()
+        assert not any("alert" in script for script in scripts)
+        assert tab.locator("article").inner_text().count("onerror=alert(1)") > len(ENDS) * 5, "all of it can be read"
+        tab.close()
+
 
 def test_without_npm_there_is_no_interpreter_and_no_error(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -159,7 +235,7 @@ def test_without_npm_there_is_no_interpreter_and_no_error(monkeypatch, tmp_path,
     assert not any(tmp_path.glob("*.js")) and "npm can't fetch" in caplog.text
 
 
-def test_halves_are_of_both_classes_and_no_order_tells_labels(tmp_path):
+def test_halves_are_of_both_classes_and_no_order_tells_labels():
     labels = np.repeat([1, 0], 300)
     texts = ["x" * (i * 7 % 300) + str(i) for i in range(600)]
     halves = playground.halves_of(texts, labels)
@@ -167,6 +243,3 @@ def test_halves_are_of_both_classes_and_no_order_tells_labels(tmp_path):
     for half, other in zip(halves, playground.halves_of(texts, 1 - labels), strict=True):
         assert not np.array_equal(labels[half], 1 - labels[other]), "a place tells no label"
         assert labels[half].sum() == playground.HALF / 2 and 20 < labels[half][: playground.HALF // 2].sum() < 80
-    (tmp_path / "scores.json").write_text('{"texts": "other", "scores": []}')
-    with pytest.raises(ValueError, match="other texts"):
-        playground.grade(tmp_path / "scores.json")

@@ -1,17 +1,12 @@
 """What a page takes is read off its parameters; the book of one page; a page that there is not."""
 
-import logging
-
 import pytest
 from nbformat import write
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from typer.testing import CliRunner
 
-from mialib.commands.output import log_plainly
 from mialib.store import ROOT
-from replication.commands import app
 from replication.pipeline import needs as build
-from replication.pipeline.code import import_closure, imported_modules
+from replication.pipeline.code import imported_modules
 from replication.pipeline.needs import needs_of
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook, with_values
 from replication.profile import Profile, load_profile
@@ -107,13 +102,6 @@ def test_a_page_takes_its_own_models_and_a_page_of_verdicts_all():
     assert needs_of(LAB.notebooks["claims"], LAB).scored == (), "and waits for no score: its seeds are recorded"
 
 
-def test_a_colour_in_the_figures_is_part_of_no_training_score_or_verdict():
-    for module in ("replication.lab.training", "mialib.scoring", "mialib.passes.inputs", "replication.claims.verdict"):
-        assert "replication.figures" not in import_closure(module), module
-    shown = {name for name, page in LAB.notebooks.items() if "replication.figures" in needs_of(page, LAB).modules}
-    assert "dc_pdd_figure_3a" in shown
-
-
 def test_a_recipe_of_a_model_of_its_base_and_of_a_corpus_make_its_hash():
     def hash_with(models=(), corpora=()):
         changed = {"models": MODELS | dict(models), "corpora": {"lab/a": TRAINED, "lab/b": CORPUS} | dict(corpora)}
@@ -156,19 +144,6 @@ def test_a_notebook_is_read_and_its_values_are_replaced_without_being_run(tmp_pa
     assert source.modules == ()
 
 
-def test_a_notebook_that_is_none_is_named(tmp_path):
-    for content in ("{", "[]"):
-        (tmp_path / "registry.ipynb").write_text(content)
-        with pytest.raises(ValueError) as caught:
-            read_notebook(tmp_path / "registry.ipynb")
-        assert str(tmp_path / "registry.ipynb") in str(caught.value)
-
-
-def test_a_page_that_there_is_not_is_answered_with_those_like_it():
-    done = CliRunner().invoke(app, ["build", "--page", "surp_figure4"])
-    assert isinstance(done.exception, ValueError) and "surp_figure_4" in str(done.exception)
-
-
 def test_the_book_of_one_page_holds_it_and_the_pages_of_text():
     book = [{"caption": "c", "pages": [{"notebook": "a"}, {"page": "how_to_read"}, {"notebook": "b"}]}]
     profile = Profile.model_validate({"name": "p", "landing": {"page": "start"}, "book": book})
@@ -177,10 +152,3 @@ def test_the_book_of_one_page_holds_it_and_the_pages_of_text():
         "root": "pages/b",
         "chapters": [{"file": "start"}, {"file": "how_to_read"}],
     }
-
-
-def test_log_lines_hold_nothing_that_a_terminal_would_obey(monkeypatch, capsys):
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    log_plainly()
-    logging.getLogger("mialib").warning("%s says %r", "\x1b[31mit", "\x1b")
-    assert capsys.readouterr().err == r"\x1b[31mit says '\x1b'" + "\n"

@@ -1,22 +1,16 @@
 """DC-PDD's pages: their own functions, by brute force."""
 
-from itertools import product
-
 import matplotlib
 import numpy as np
 import pytest
-from conftest import random_rows
 from page_code import method_of, page_of
-from scipy.stats import rankdata
 
 from mialib.batches import encode
 from mialib.benchmarks import Benchmark
-from mialib.frequency import TokenFrequency
 from mialib.metrics import auc
 from mialib.passes.inputs import Target, load_inputs, scores_of, split_lengths
 from mialib.text import count_words
-from mialib.token_stats import TokenStats
-from replication import figures, results, tables
+from replication import results, tables
 
 matplotlib.use("Agg")
 
@@ -26,42 +20,6 @@ A_VALUES = [0.0001, 0.01, 1.0]
 @pytest.fixture
 def inputs(model_folder, benchmark_file, corpus_file):
     return load_inputs(Target(model=model_folder, benchmark=benchmark_file, corpus=corpus_file))
-
-
-@pytest.fixture
-def frequency():
-    return TokenFrequency(counts=np.arange(320)[::-1].copy(), name="counts")
-
-
-@pytest.fixture
-def stats():
-    """Texts of tokens that repeat, many of them improbable."""
-    rng = np.random.default_rng(3)
-    return TokenStats.from_rows(random_rows(3, rng.integers(1, 40, 50)), provenance={})
-
-
-def search(stats, labels, frequency, *, opposite=False):
-    given = {"stats": stats, "labels": labels, "frequency": frequency, "rankdata": rankdata, "k": 20, "a": 0.01}
-    return method_of("dc_pdd_figure_1", opposite=opposite, **given)
-
-
-@pytest.fixture
-def labels():
-    return np.random.default_rng(5).permutation(np.repeat([0, 1], [30, 20]))
-
-
-@pytest.mark.parametrize("opposite", [True, False])
-def test_the_pair_found_is_the_one_that_brute_force_finds(stats, labels, frequency, opposite):
-    names = search(stats, labels, frequency, opposite=opposite)
-    s, b, c = (rankdata(names[name]) for name in ("min_k_scores", "dc_pdd_scores", "commonness"))
-
-    def gaps(m, n):
-        return [s[m] - s[n], b[n] - b[m]] if opposite else [s[n] - s[m], b[m] - b[n], c[n] - c[m]]
-
-    pairs = product(np.flatnonzero(labels == 1), np.flatnonzero(labels == 0))
-    kind = {pair: np.prod(gaps(*pair)) for pair in pairs if min(gaps(*pair)) > 0}
-    assert kind[names["member"], names["non_member"]] == max(kind.values())
-    assert labels[names["member"]] == 1 and labels[names["non_member"]] == 0
 
 
 def test_lengths_and_descriptions_of_a_benchmark(inputs, tokenizer):
@@ -78,13 +36,6 @@ def test_lengths_and_descriptions_of_a_benchmark(inputs, tokenizer):
     assert facts["tokens of tiny (median)"] == np.median(inputs.stats.n_tokens)
     table = tables.plain_table(results.sizes(inputs.benchmark.name, describe(inputs.benchmark, {})))
     assert table.loc[inputs.benchmark.name, "members (%)"] == "50"
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(25_472, "25k"), (890_112, "890k"), (6_900_000_000, "6.9B"), (1_000, "1k"), (12, "12")]
-)
-def test_short_counts(number, text):
-    assert figures.short_count(number) == text
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import matplotlib
 import numpy as np
-import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import font_manager
 
@@ -55,30 +54,20 @@ def test_a_colour_means_one_thing_and_all_else_is_grey():
     others = [figures.line_style(f"members − model {i}", i) for i in range(10)]
     assert all(float(style["color"]) < 1 for style in others) and len({style["marker"] for style in others}) == 10
 
-
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
-def test_no_page_chooses_a_colour_of_its_own(path):
-    """Greys and black are free; all else comes from the one mapping."""
-    assert not re.findall(r"\WC[01]\W|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:", path.read_text(encoding="utf-8"))
-
-
-def test_a_figure_is_the_same_file_and_its_text_stays_text_that_can_be_read():
-    with matplotlib.rc_context():
-        figures.use_style()
-        show = InteractiveShell.instance().display_formatter.formatters["image/svg+xml"]
-        first, again = (show(figures.lines_in_panels(PANELS, xlabel="texts")) for _ in range(2))
-    assert first == again and "dc:date" not in first and ">texts</text>" in first and ">PPL</text>" in first
-    assert float(re.search(r'width="([\d.]+)pt"', first)[1]) <= 504, "no wider than the page's column, 672 px"
-    assert min(map(float, re.findall(r"font(?:-size)?: [^;]*?([\d.]+)px", first))) >= 8
+    own = re.compile(r"\WC[01]\W|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:")  # greys and black are free
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert {name: own.findall(text) for name, text in pages.items() if own.search(text)} == {}
 
 
 def test_lines_are_set_by_the_font_that_draws_them():
     with matplotlib.rc_context():
         figures.use_style()
         show = InteractiveShell.instance().display_formatter.formatters["image/svg+xml"]
-        svg = show(figures.lines_in_panels(PANELS, xlabel="texts"))
+        svg, again = (show(figures.lines_in_panels(PANELS, xlabel="texts")) for _ in range(2))
         measured = font_manager.get_font(font_manager.findfont(font_manager.FontProperties())).family_name
-    assert set(re.findall(r"font(?:-family)?: [^;]*?'([^']*)'", svg)) == {measured}
+    assert set(re.findall(r"font(?:-family)?: [^;]*?'([^']*)'", svg)) == {measured} and ">texts</text>" in svg
+    assert svg == again and float(re.search(r'width="([\d.]+)pt"', svg)[1]) <= 504, "of the page's 672 px"
+    assert min(map(float, re.findall(r"font(?:-size)?: [^;]*?([\d.]+)px", svg))) >= 8
 
 
 def test_labels_of_an_axis_do_not_touch():
@@ -141,9 +130,3 @@ def test_ours_lies_over_the_published_number_and_what_was_not_run_is_left_out():
     assert drawn == {"PPL": [[0.6, 0.7]], "Zlib": [[0.5, 0.8], [0.65, 0.9]]}
     empty = figures.ours_against_published(cells[-1:], "auc")
     assert [text.get_text() for text in empty.axes[0].texts] == ["nothing was run"]
-
-
-def test_ours_and_the_published_number_have_no_axis_in_common():
-    ours, published = figures.ours_beside_published([result("PPL", "c", 0.7, 0.6)], "auc", xlabel="", chance=0.5).axes
-    assert [panel.containers[0].lines[0].get_xdata().tolist() for panel in (ours, published)] == [[0.7], [0.6]]
-    assert not ours.get_shared_x_axes().joined(ours, published)

@@ -1,21 +1,17 @@
 """Min-K% Prob's pages: their own functions by hand, and those of the lab alone on a tiny model."""
 
 import json
-import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
 import pytest
 import yaml
-from conftest import random_rows
 from page_code import functions_of, method_of, page_of
 
 from mialib.detectors import detect
 from mialib.metrics import Interval, auc_interval, threshold_at_fpr
-from mialib.token_stats import TokenStats
-from replication import example_texts, profile, token_view
+from replication import example_texts, profile
 from replication.lab.source import lab_recipe, member_times
 from replication.results import load_results
 
@@ -23,11 +19,6 @@ matplotlib.use("Agg")
 
 LABELS = np.repeat([1, 0], [6, 10])
 RECIPE = {"corpus": "lab/tiny", "layers": 1, "hidden_size": 16, "heads": 2}
-
-
-@pytest.fixture
-def stats():
-    return TokenStats.from_rows(random_rows(0, [1, 4, 5, 23, 60]), provenance={})
 
 
 @pytest.fixture
@@ -51,15 +42,6 @@ def page(name, folder, **parameters):
     """The page's names and its results."""
     names = page_of(name, out=str(folder / "results.json"), **parameters)
     return names, load_results(folder / "results.json")
-
-
-def test_the_steps_name_each_token():
-    [row] = random_rows(0, [4])
-    given = {"k": 100, "scores": [-1.0], "threshold": -2.0, "labels": np.array([1])}
-    names = functions_of("min_k_figure_1", inputs=SimpleNamespace(stats=[row]), **given)
-    view = SimpleNamespace(tokens=[SimpleNamespace(text=text) for text in (" the", "\n", "\u3000", "")])
-    named = names["steps"](0, view)["the 100% least likely tokens, with p"]
-    assert sorted(re.findall("“(.*?)”", named)) == sorted(["␣the", "⏎", "[U+3000]", token_view.GOES_ON])
 
 
 def test_the_text_at_a_quantile_is_of_its_class_and_in_order():
@@ -127,6 +109,15 @@ def test_the_forgotten_are_the_first_members_and_the_first_above_wants_both():
         "retained": [4],
     }
     assert list(audit(labels, 3)["groups"]) == ["forgotten"], "no empty group"
+    says = {
+        (0.46, 0.54): "holds",
+        (0.51, 0.54): "holds",
+        (0.51, 0.6): "fails",
+        (0.4, 0.49): "fails",
+        (0.46, 0.56): "open",
+    }
+    for (low, high), expected in says.items():  # within 0.05 of chance; told apart by less than matters
+        assert audit(labels, 1)["indistinguishable"](Interval((low + high) / 2, low, high)) == expected
 
 
 def audit(labels, n_forgotten, margin=0.05):
@@ -145,18 +136,3 @@ def test_how_many_were_forgotten_is_known(lab_profile, tiny_model, benchmark_fil
     monkeypatch.setattr("replication.lab.source.forgotten_texts", lambda name: ["of the recipe"] * 7)
     names, found = page("min_k_unlearning", tmp_path, models=f"{before},lab/unlearned", **given)
     assert names["n_forgotten"] == 7 and all(np.isfinite(r.ours) for r in found)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0.46, 0.54, "holds"),
-        (0.51, 0.54, "holds"),  # told apart, but by less than matters
-        (0.51, 0.60, "fails"),
-        (0.40, 0.49, "fails"),  # found by scoring too low
-        (0.46, 0.56, "open"),
-    ],
-)
-def test_indistinguishable_asks_for_a_small_interval_around_chance(low, high, expected):
-    indistinguishable = audit([1, 0], 1)["indistinguishable"]
-    assert indistinguishable(Interval((low + high) / 2, low, high)) == expected

@@ -69,15 +69,6 @@ def test_a_broken_score_in_a_fold_is_an_error_that_names_the_text(value, message
         compare_auc_over_seeds(labels, [scores], [np.zeros((2, 10))])
 
 
-def by_seed(rng, labels, shift, n_seeds=3, spread=0.5, of_seed=0.0):
-    """Scores of the same texts under several seeds: one part of the texts' own, one of each seed."""
-    common = rng.normal(size=len(labels))
-    return [
-        common + spread * rng.normal(size=len(labels)) + (shift + of_seed * rng.normal()) * labels
-        for _ in range(n_seeds)
-    ]
-
-
 def test_the_mean_difference_of_tprs_over_seeds_by_hand():
     # Each member is above all non-members or below. In a resample of n texts of which a share p counts, the mean has
     # variance p (1 - p) / n; here the mean over seeds counts a member 0, 1/2 or 1.
@@ -109,17 +100,6 @@ def test_a_folds_own_texts_count_in_none_of_its_tprs():
     scores[0, 7] = scores[1, 7] = np.nan
     with pytest.raises(ValueError, match="text 7 is not judged in"):
         compare_tpr_at_fpr_over_seeds(labels, [scores], [scores])
-
-
-@pytest.mark.parametrize("of_seed", [0.0, 0.3])
-def test_intervals_of_the_mean_tpr_difference_over_seeds_hold_the_truth(of_seed):
-    """Both sides alike: the true difference is 0. With `of_seed` a part of each difference is the seed's own."""
-    rng, labels, n_draws, n_inside = np.random.default_rng(0), np.repeat([1, 0], 50), 80, 0
-    for _ in range(n_draws):
-        sides = (by_seed(rng, labels, 1.5, of_seed=of_seed) for _ in range(2))
-        interval = compare_tpr_at_fpr_over_seeds(labels, *sides).difference
-        n_inside += interval.low <= 0 <= interval.high
-    assert n_inside / n_draws >= 0.90
 
 
 def test_the_fifths_that_chose_differently_widen_the_interval():

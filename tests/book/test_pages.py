@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
 from replication import pages
-from replication.pages import as_list, load_columns, numbers, one_for_each, targets, whole_numbers
+from replication.pages import load_columns, numbers, targets, whole_numbers
 from replication.pipeline import theme
 
 
@@ -53,15 +53,6 @@ def test_a_parameters_numbers_and_start_token():
             whole_numbers(wrong, "lengths")
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [("a, b", ["a", "b"]), (["a"], ["a"]), (None, []), ("", []), (3, ["3"]), ((1, None), ["1", "-"])],
-)
-def test_a_parameter_is_a_list(value, expected):
-    assert as_list(value) == expected
-    assert one_for_each("-", 2, "corpora") == [None, None] and one_for_each("a, -", 2, "corpora") == ["a", None]
-
-
 def test_a_benchmark_too_small_to_choose_and_to_judge_on_says_how_many_texts_it_takes(model_folder, benchmark_file):
     path = Path(benchmark_file)
     lines = path.read_text().splitlines(keepends=True)  # non-members and members in turn
@@ -88,9 +79,8 @@ def errors_of(page):
     return [(error.ename, "\n".join(error.traceback).strip().splitlines()) for error in outputs]
 
 
-@pytest.mark.parametrize("address", ["", "https://github.com/somebody/mialib"], ids=["local", "published"])
-def test_a_download_refuses_a_parameter_that_it_lacks_under_plain_papermill(address, tmp_path):
-    (tmp_path / "page.ipynb").write_text(theme.downloaded(nbformat.writes(page_of(BEGIN)), address))
+def test_a_download_refuses_a_parameter_that_it_lacks_under_plain_papermill(tmp_path):
+    (tmp_path / "page.ipynb").write_text(theme.downloaded(nbformat.writes(page_of(BEGIN))))
     given = {"model": "c", "benchmarks": "d", "seed": 3}
     with pytest.raises(papermill.PapermillExecutionError):
         papermill.execute_notebook(tmp_path / "page.ipynb", tmp_path / "out.ipynb", given, progress_bar=False)
@@ -117,12 +107,8 @@ def test_an_error_in_words_of_our_own_is_short_and_any_other_keeps_its_traceback
 @pytest.mark.parametrize(
     "cells",
     [
-        [],
-        ["models = 1"],
         ["models = 1", "models = 2"],  # a reader's own
         ["# Parameters\nmodel = 1"],  # its own parameters were not run
-        ["models = 1", "x = 2", "# Parameters\nmodel = 1"],
-        ["models = 1", "# Parameters\nmodels = 2"],
         ["models = 1", "# Parameters\nmodel = 2", "pages.begin()", "# Parameters\nmodels = 2"],  # mended
     ],
 )

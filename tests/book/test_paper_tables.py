@@ -4,15 +4,9 @@ import json
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
-from collections import Counter
-from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 
 import datasets
 import numpy as np
@@ -32,7 +26,6 @@ from mialib.metrics import auc, auc_interval
 from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA, ROOT
-from mialib.token_stats import TokenStats
 from replication import pages
 from replication.pipeline import report
 from replication.profile import load_profile
@@ -109,29 +102,19 @@ def test_a_column_holds_each_detectors_own_number_beside_the_printed_one(copies)
     assert models == [LARGE, LARGE, SMALL]
 
 
-@pytest.mark.parametrize("start_token", ["auto", None])
-def test_each_auc_has_the_one_with_the_other_start_token_beside_it(copies, start_token):
-    column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), start_token=start_token)
-    other = "auto" if start_token is None else None
-    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
-    for metric, given in (("auc", start_token), (paper_tables.OTHER_START, other)):
-        found, stats = by_row(measured, metric), score_or_load(LARGE, TEXTS, start_token=given)
-        for name, row in (("ppl", "PPL"), ("min_k", "Min-K% Prob"), ("min_k++", "Min-K%++ Prob")):
-            assert found[row].ours == pytest.approx(auc(LABELS, detect(name, stats)))
-    of_other = by_row(measured, paper_tables.OTHER_START)
-    assert set(of_other) == {"PPL", "Zlib", "Min-K% Prob", "Min-K%++ Prob", "DC-PDD", "SURP"}
-    assert all(result.published is None for result in of_other.values())
-
-
-def test_the_other_start_token_of_the_probes_baselines_is_judged_on_the_same_texts():
+def test_each_auc_has_the_one_with_the_other_start_token_beside_it_on_the_same_texts(copies):
     column = Column(model=LARGE, benchmark="wikimia-32", unseen="apart", n_training=8)
-    measured = paper_tables.measure_column("probe", {"auc": "table-2"}, "WikiMIA / Pythia-2.8B", column)
-    same = paper_tables.measure_column(
-        "probe", {"auc": "table-2"}, "WikiMIA / Pythia-2.8B", column.but(start_token=None)
-    )
-    others, found = by_row(measured, paper_tables.OTHER_START), by_row(same)
-    assert "Loss Attack" in others and not [row for row in others if row.startswith("Probe w.")]
-    assert {row: of.ours for row, of in others.items()} == {row: found[row].ours for row in others}
+    measure = partial(paper_tables.measure_column, "probe", {"auc": "table-2"}, "WikiMIA / Pythia-2.8B")
+    measured, found = measure(column), by_row(measure(column.but(start_token=None)))
+    of_other = by_row(measured, paper_tables.OTHER_START)
+    assert "Loss Attack" in of_other and not [row for row in of_other if row.startswith("Probe w.")]
+    assert {row: of.ours for row, of in of_other.items()} == {row: found[row].ours for row in of_other}
+    assert all(result.published is None for result in of_other.values())
+    column = Column(model=LARGE, benchmark="wikimia-32", corpus=str(copies / "corpus.txt"), start_token=None)
+    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
+    for metric, start_token in (("auc", None), (paper_tables.OTHER_START, "auto")):
+        ppl = detect("ppl", score_or_load(LARGE, TEXTS, start_token=start_token))
+        assert by_row(measured, metric)["PPL"].ours == pytest.approx(auc(LABELS, ppl))
 
 
 def test_a_row_of_dc_pdds_table_5_is_one_number_a_bound(copies):
@@ -198,28 +181,23 @@ def test_the_tails_of_one_book_are_not_taken_for_independent_texts(copies):
     assert all(found[row].interval != alone[row].interval for row in found if found[row].ours is not None)
 
 
-@pytest.mark.parametrize(("unseen", "note"), [(None, "unseen texts"), ("arxiv_mia", "MIALIB_BENCHMARKS")])
-def test_without_unseen_texts_the_probes_baselines_are_measured_all_the_same(unseen, note):
-    column = Column(model=LARGE, benchmark="wikimia-32", reference=SMALL, unseen=unseen)
+def test_what_is_lacking_beside_the_model_is_left_out_and_said_and_the_rest_is_measured():
+    lacking = {"reference": "EleutherAI/pythia-160m", "corpus": "c4:1G", "unseen": "arxiv_mia"}
+    column = Column(model=LARGE, benchmark="wikimia-32", **lacking)
+    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
+    found = by_row(measured)
+    assert str(found["Small Ref"]) == str(found["DC-PDD"]) == "not run" and found["PPL"].ours is not None
+    assert ["reference model" in measured.notes[0], "corpus" in measured.notes[1]] == [True, True]
+    column = column.but(reference=SMALL, corpus=None)
     measured = paper_tables.measure_column("probe", TABLES_2_3, "WikiMIA / Pythia-2.8B", column)
     [said] = measured.notes
-    assert note in said
-    assert [done["model"] for done in measured.provenance] == [LARGE, LARGE, SMALL]
+    assert "MIALIB_BENCHMARKS" in said and [done["model"] for done in measured.provenance] == [LARGE, LARGE, SMALL]
     found = by_row(measured)
     assert str(found["Probe w. Real Data"]) == str(found["Probe w. Synthetic Data"]) == "not run"
     _, judged = stratified_split(LABELS, HELD_OUT)  # as beside a probe
     loss = detect("ppl", score_or_load(LARGE, TEXTS))
     assert found["Loss Attack"].interval == auc_interval(LABELS[judged], loss[judged])
     assert all(found[row].ours is not None for row in ("Min-K% Prob", "Zlib Compression", "Smaller Model"))
-
-
-def test_what_is_lacking_beside_the_model_is_left_out_and_said():
-    column = Column(model=LARGE, benchmark="wikimia-32", reference="EleutherAI/pythia-160m", corpus="c4:1G")
-    measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
-    found = by_row(measured)
-    assert str(found["Small Ref"]) == str(found["DC-PDD"]) == "not run"
-    assert found["PPL"].ours is not None
-    assert ["reference model" in measured.notes[0], "corpus" in measured.notes[1]] == [True, True]
 
 
 def test_a_model_that_can_not_be_had_keeps_its_printed_numbers_and_says_why():
@@ -308,64 +286,51 @@ def test_a_part_of_a_profile_is_chosen_by_model_benchmark_or_page():
         chosen("pythia")
 
 
-def page_of_tables(paper, items, columns):
-    parameters = {"paper": paper, "items": items, "columns": columns}
-    return {"notebook": "paper_table", "name": f"tiny_{paper}_tables", "title": f"A part of {paper}"} | {
-        "parameters": parameters
-    }
-
-
+NOT_HERE = "EleutherAI/pythia-12b"
 OF_SURP = {
     "Github / Pythia-2.8B": {"model": LARGE, "benchmark": "mimir/github", "reference": SMALL},
-    "Github / Pythia-12B": {"model": "EleutherAI/pythia-12b", "benchmark": "mimir/github"},
+    "Github / Pythia-12B": {"model": NOT_HERE, "benchmark": "mimir/github"},
 }
-OF_PROBE = {"model": LARGE, "benchmark": "wikimia-32", "reference": SMALL, "unseen": "apart", "n_training": 8}
-TABLES = [
-    page_of_tables("surp", {"auc": "table-3"}, OF_SURP),
-    page_of_tables("probe", TABLES_2_3, {"WikiMIA / Pythia-2.8B": OF_PROBE}),
-]
+TABLE = {"notebook": "paper_table", "name": "tiny_surp_tables", "title": "A part of surp"}
+TABLE["parameters"] = {"paper": "surp", "items": {"auc": "table-3"}, "columns": OF_SURP}
 FIGURES = [
     {"notebook": "surp_figure_2", "name": name, "title": title}
     | {"parameters": {"models": model, "benchmarks": "mimir/github", "entropy_threshold": 10, "k": 100}}
-    for name, title, model in (("runs", "One", LARGE), ("not_here", "Another", "EleutherAI/pythia-12b"))
+    for name, title, model in (("runs", "One", LARGE), ("not_here", "Another", NOT_HERE))
 ]
 PROFILE = {
     "name": "tiny",
     "landing": {"page": "paper_profile"},
     "book": [
-        {"caption": "Start", "pages": [{"page": "how_to_read"}]},
-        {"caption": "Tables", "pages": TABLES + FIGURES},
-        {"caption": "Sources", "pages": [{"page": "references"}]},
+        {"caption": "Tables", "pages": [TABLE, *FIGURES]},
+        {"caption": "Sources", "pages": [{"page": "how_to_read"}, {"page": "references"}]},
     ],
 }
 
 
-def build(clone, *options, only="", **environ):
-    given = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_HOME")}
-    given |= {"PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"}
-    environ = given | {"PYTHONPATH": python_path(clone), "OMP_NUM_THREADS": "1"} | environ
-    command = ["snakemake", "--cores", "2", "--resources", "gpu=1", "--max-checksum-file-size", "0", *options]
-    command += ["--config", "profile=tiny", f"only={only}"]
-    return subprocess.run(command, cwd=clone, env=environ, capture_output=True, text=True, timeout=600)
-
-
-def make_clone(clone, profile):
-    """A clone of the project with the profile `tiny`."""
-    clone.mkdir()
-    for name in ("Makefile", "Snakefile", "_config.yml", "pyproject.toml", "CITATION.cff"):
-        shutil.copy(ROOT / name, clone / name)
-    for name in ("data", "notebooks", "mialib"):
-        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "book", clone / "book", ignore=shutil.ignore_patterns("pages", "_build"))
-    (clone / "data" / "profiles" / "tiny.yml").write_text(yaml.safe_dump(profile, sort_keys=False))
-    return clone
-
-
 @pytest.mark.slow
 def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
-    clone = make_clone(tmp_path / "clone", PROFILE)
-    done = build(clone)
-    assert done.returncode == 0, done.stdout + done.stderr
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    for name in ("Snakefile", "_config.yml", "pyproject.toml", "CITATION.cff"):
+        shutil.copy(ROOT / name, clone / name)
+    for name in ("data", "notebooks", "mialib", "book"):
+        ignored = shutil.ignore_patterns("__pycache__", "pages", "_build")
+        shutil.copytree(ROOT / name, clone / name, ignore=ignored)
+    (clone / "data" / "profiles" / "tiny.yml").write_text(yaml.safe_dump(PROFILE, sort_keys=False))
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MIALIB_HOME")}
+    environ |= {"PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"}
+    environ |= {"PYTHONPATH": python_path(clone), "OMP_NUM_THREADS": "1"}
+
+    def build(*options, only=""):
+        """What Snakemake says, and how many columns it computes, or would."""
+        command = ["snakemake", "--cores", "2", "--resources", "gpu=1", "--max-checksum-file-size", "0", *options]
+        command += ["--config", "profile=tiny", f"only={only}"]
+        done = subprocess.run(command, cwd=clone, env=environ, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return len(re.findall(r"^Job \d+: column", done.stdout + done.stderr, re.M))
+
+    build()
     results = clone / "build" / "tiny" / "results"
     found = {(r.column, r.row): r for r in load_results(results / "tiny_surp_tables.json") if r.metric == "auc"}
     assert found["Github / Pythia-2.8B", "PPL"].ours is not None
@@ -374,14 +339,13 @@ def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
     assert str(found["Github / Pythia-12B", "PPL"]) == "not run"
     pages = clone / "build" / "tiny" / "book" / "_build" / "html" / "pages"
     html = (pages / "tiny_surp_tables.html").read_text()
-    assert "A part of surp" in html and "EleutherAI/pythia-12b" in html and "not run" in html
+    assert "A part of surp" in html and NOT_HERE in html and "not run" in html
     cell = found["Github / Pythia-2.8B", "SURP"]
     row = re.search(r"<th[^>]*>SURP</th>(.*?)</tr>", html, re.S)[1]
     assert [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td.*?</td>", row, re.S)][:2] == [
         f"{cell.published:.3f}",
         str(cell),
     ]
-    assert {r.row for r in load_results(results / "tiny_probe_tables.json")} >= {"Probe w. Real Data"}
     html = {name: (pages / f"{name}.html").read_text() for name in ("runs", "not_here")}
     assert "<figure" in html["runs"] and "<figure" not in html["not_here"] and "Not run" not in html["runs"]
     assert re.search(r"<strong>Not run</strong>: model .*EleutherAI/pythia-12b", html["not_here"])
@@ -389,22 +353,9 @@ def test_a_tiny_paper_profile_becomes_a_book_with_both_numbers(tmp_path):
     ran = {re.search(r"pages/(\w+)", row)[1]: row for row in listed.splitlines() if row.startswith("| [Figure 2]")}
     assert report.NOT_RUN in ran["not_here"] and report.NOT_RUN not in ran["runs"]
 
-    def jobs(*options, **chosen):
-        done = build(clone, *options, **chosen)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return Counter(re.findall(r"^Job \d+: (\w+)", done.stdout + done.stderr, re.M))
-
-    # What could not be had is tried again, where it is asked for, and nothing else is.
-    assert jobs("-np")["column"] == 1
-    assert not jobs(only="wikimia-32")["column"]
-    (clone / "build" / "tiny" / "columns" / "tiny_probe_tables").rename(tmp_path / "aside")
-    assert jobs("-np", only="wikimia-32")["column"] == 1, "a column that was deleted is made again"
-    (tmp_path / "aside").rename(clone / "build" / "tiny" / "columns" / "tiny_probe_tables")
-    kept = load_results(results / "tiny_surp_tables.json")
-    assert any(r.ours is not None for r in kept), "columns of earlier runs stay"
-    assert jobs() == {"column": 1, "notebook": 2, "book": 1, "all": 1}
-    wrong = build(clone, "--dry-run", only="wikimia-64")
-    assert wrong.returncode != 0 and "it has " in wrong.stdout + wrong.stderr
+    assert build("-np") == 1, "what could not be had is tried again, and nothing else is"
+    shutil.rmtree(clone / "build" / "tiny" / "columns")
+    assert build("-np", only=LARGE) == 1, "of what is asked for, a column that was deleted"
 
 
 @pytest.mark.slow
@@ -421,177 +372,3 @@ def test_a_cluster_runs_a_job_a_column_with_a_gpu_each(tmp_path):
     assert len(re.findall(r"^rule column:", said, re.M)) == 10
     assert len(re.findall(r"rule column:.*?resources:[^\n]*gres=gpu:1", said, re.S)) >= 1
     assert "slurm_partition=gpu" in said
-
-
-CONTROL = Path("/etc/slurm/slurm.conf")  # $SLURM_CONF is not enough: the executor's job steps drop it
-SLURM = """
-ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort=26817
-SlurmdPort=26818
-AuthInfo=socket={folder}/munge.socket
-SlurmUser=root
-SlurmdUser=root
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-ReturnToService=2
-MinJobAge=3600
-GresTypes=gpu
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 Gres=gpu:1
-PartitionName=gpu Nodes=ALL Default=YES
-"""
-
-
-class Slurm:
-    """A cluster of one node of two processors and one GPU that is none, without accounting."""
-
-    def __init__(self, folder):
-        self.folder, self.host = folder, socket.gethostname().partition(".")[0]
-        folder.chmod(0o755)
-        for name in ("state", "spool"):
-            (folder / name).mkdir()
-        (folder / "slurm.conf").write_text(SLURM.format(folder=folder, host=self.host))
-        (folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
-        (folder / "munge.key").write_bytes(os.urandom(1024))
-        (folder / "munge.key").chmod(0o400)
-
-    def start(self, daemon):
-        given = ["-f", f"{self.folder}/slurm.conf"]
-        if daemon == "munged":
-            files = {"socket": "munge.socket", "pid-file": "munged.pid", "seed-file": "seed", "log-file": "munged.log"}
-            given = [f"--{of}={self.folder / name}" for of, name in (files | {"key-file": "munge.key"}).items()]
-        subprocess.run([daemon, *given], check=True, timeout=60)
-        wait_until(lambda: (self.folder / f"{daemon}.pid").is_file())
-
-    def stop(self, daemon):
-        if (self.folder / f"{daemon}.pid").is_file():
-            process = int((self.folder / f"{daemon}.pid").read_text())
-            os.kill(process, signal.SIGTERM)
-            wait_until(lambda: not Path(f"/proc/{process}").exists())
-            (self.folder / f"{daemon}.pid").unlink(missing_ok=True)
-
-    def jobs(self, state):
-        """The jobs in a state, as {what the executor says of it: number}."""
-        listed = ask("squeue", "--noheader", f"--states={state}", "--format=%i %k").splitlines()
-        return {what: number for number, what in (line.split(maxsplit=1) for line in listed)}
-
-    def node(self, state):
-        ask("scontrol", "update", f"nodename={self.host}", f"state={state}", "reason=test")
-
-
-def ask(*command, check=True):
-    return subprocess.run(command, capture_output=True, text=True, check=check, timeout=60).stdout
-
-
-def processes_of(job):
-    """A job's processes. `listpids` fails until the node knows the job that the controller calls running, and may then
-    name processes that Slurm did not start: those of the job have its number in their environment."""
-    number, found = f"SLURM_JOB_ID={job}\0".encode(), []
-    for pid in re.findall(r"^ *(\d+) ", ask("scontrol", "listpids", job, check=False), re.M):
-        with suppress(OSError):  # it may end meanwhile
-            found += [int(pid)] if number in Path(f"/proc/{pid}/environ").read_bytes() else []
-    return found
-
-
-def wait_until(happened, seconds=600):
-    until = time.monotonic() + seconds
-    while not (found := happened()):
-        assert time.monotonic() < until
-        time.sleep(0.2)
-    return found
-
-
-@pytest.fixture
-def slurm():
-    if lacks := [name for name in ("munged", "slurmctld", "slurmd", "sbatch", "make") if not shutil.which(name)]:
-        pytest.skip(f"{', '.join(lacks)} not here: apt-get install slurm-wlm munge")
-    if os.getuid() or os.path.lexists(CONTROL):
-        pytest.skip(f"its daemons are started by root alone, and where no {CONTROL} is")
-    with TemporaryDirectory() as folder:  # whose path is short enough for a socket
-        cluster, daemons = Slurm(Path(folder)), ("munged", "slurmctld", "slurmd")
-        CONTROL.symlink_to(cluster.folder / "slurm.conf")
-        try:
-            for daemon in daemons:
-                cluster.start(daemon)
-            yield cluster
-            ask("scancel", "--user=root")
-        finally:
-            CONTROL.unlink()
-            for daemon in reversed(daemons):
-                cluster.stop(daemon)
-
-
-@pytest.mark.slow
-def test_make_slurm_goes_on_after_jobs_that_failed_or_were_cancelled_and_gives_the_same_numbers(slurm, tmp_path):
-    columns = {
-        "Github / Pythia-2.8B": {"model": LARGE, "benchmark": "mimir/github"},
-        "Github / Pythia-12B": {"model": SMALL, "benchmark": "mimir/github"},
-    }
-    book = [{"caption": "Tables", "pages": [page_of_tables("surp", {"auc": "table-3"}, columns)]}]
-    clone = make_clone(tmp_path / "clone", PROFILE | {"book": [*book, PROFILE["book"][-1]]})
-    environ = {name: value for name, value in os.environ.items() if name != "MIALIB_HOME"}
-    environ |= {"PYTHONPATH": python_path(clone)}
-    bin_folder, config = os.path.dirname(sys.executable), clone / "data" / "slurm" / "config.yaml"
-    environ["PATH"] = f"{bin_folder}{os.pathsep}{environ['PATH']}"
-    log = (tmp_path / "said").open("w+")
-
-    given = yaml.safe_load((ROOT / "data" / "slurm" / "config.yaml").read_text())
-    given["default-resources"] = ["slurm_partition=gpu", "mem_mb=1000", "runtime=9", "cpus_per_task=1"]
-    given["set-resources"]["column"] |= {"mem_mb": 1000}
-    given["set-resources"]["notebook"] |= {"mem_mb": 1000}
-    config.write_text(yaml.safe_dump(given | {"slurm-init-seconds-before-status-checks": 1}))
-
-    def make_slurm():
-        """`make slurm` in an environment that is there."""
-        command = ["make", "slurm", "PROFILE=tiny", "INSTALLED=", f"BIN={bin_folder}", "--old-file=plan"]
-        return subprocess.Popen(command, cwd=clone, env=environ, stdout=log, stderr=log)
-
-    def said(process, code):
-        assert (process.wait(timeout=600) == 0) == (code == 0), Path(log.name).read_text()
-        return Path(log.name).read_text()
-
-    process = make_slurm()
-    [(first, _)] = wait_until(lambda: slurm.jobs("running").items())
-    slurm.stop("slurmctld")
-    slurm.start("slurmctld")
-    [(second, number)] = wait_until(lambda: {w: n for w, n in slurm.jobs("running").items() if w != first}.items())
-    os.kill(wait_until(lambda: processes_of(number))[0], signal.SIGKILL)
-    assert "'FAILED'" in said(process, 2) and slurm.jobs("completed").keys() == {first}
-    [kept] = clone.glob("build/tiny/columns/*/*.json")
-    assert first.endswith(kept.stem) and not (clone / "book" / "pages").exists()
-    made = kept.stat().st_mtime_ns
-
-    slurm.node("drain")
-    process = make_slurm()
-    wait_until(lambda: second in slurm.jobs("pending"))
-    slurm.node("resume")
-    page = wait_until(lambda: {w: n for w, n in slurm.jobs("pending,running").items() if w.startswith("rule_notebook")})
-    ask("scancel", *page.values())
-    assert "'CANCELLED'" in said(process, 2)
-
-    assert "Error" not in said(make_slurm(), 0)[-1000:]
-    assert (clone / "build" / "tiny" / "book" / "_build" / "html" / "index.html").is_file()
-    assert kept.stat().st_mtime_ns == made, "what is finished stays"
-    for name, given in columns.items():
-        here = paper_tables.measure_column("surp", {"auc": "table-3"}, name, Column(**given))
-        there = paper_tables.load_column(kept.with_name(f"{paper_tables.file_name(name)}.json"))
-        assert there.results == here.results and len(here.results) > 9
-
-    # The line for a file of texts, as an array of jobs.
-    save_texts(tmp_path / "texts.jsonl", [{"text": text, "label": i % 2} for i, text in enumerate(TEXTS)])
-    line = re.search(r"^sbatch --array.*", (ROOT / "README.md").read_text(), re.M)[0]
-    for name, own in (("8", "2"), ("MODEL", LARGE), (".venv/bin", bin_folder)):
-        line = line.replace(name, own)
-    home = tmp_path / "home"
-    subprocess.run(line, shell=True, check=True, cwd=tmp_path, env=environ | {"MIALIB_HOME": str(home)})
-    wait_until(lambda: not slurm.jobs("pending,running"))
-    whole, kept = score_or_load(LARGE, TEXTS), home.glob("cache/token_stats/*.parquet")
-    assert any(np.array_equal(TokenStats.load(path).log_prob, whole.log_prob) for path in kept), "joined, bit for bit"

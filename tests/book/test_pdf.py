@@ -34,12 +34,6 @@ def test_links_lead_to_the_same_places_in_one_page(book):
     assert 'src="_images/a.svg"' in html and 'href="_static/book.css"' in html
 
 
-def test_without_a_browser_it_says_so(book, monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(ValueError, match="takes a browser, and none is installed here: install one of chromium"):
-        pdf.print_book(book, ["trust"], book / "book.pdf")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not any(map(shutil.which, pdf.BROWSERS)), reason="no browser on this machine")
 def test_a_browser_prints_it(book):

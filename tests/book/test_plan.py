@@ -1,6 +1,5 @@
 """What a run of the papers' tables takes: hand-computed numbers, obstacles, sizes, and what is here already."""
 
-import json
 from pathlib import Path
 
 import published_data
@@ -9,16 +8,13 @@ from hub_clients import pointed_at
 from hub_server import TOKEN
 from published_data import rows, write_jsonl
 
-import mialib
 from mialib.store import DATA
 from replication.pipeline.plan import (
     describe_plan,
-    describe_texts,
     gpu_hours,
     memory_gb,
     plan_columns,
     plan_downloads,
-    weights_gb,
 )
 from replication.profile import Profile, load_profile
 from replication.studies.paper_tables import Column
@@ -60,16 +56,6 @@ def test_hours_and_memory_by_hand():
     assert gpu_hours(Column(model="o/m", benchmark="wikimia-32")) is None
     assert gpu_hours(Column(model="facebook/opt-6.7b", benchmark="texts.jsonl")) is None
     assert memory_gb(Column(model="api:davinci-002", benchmark="bookmia")) is None
-
-
-def test_the_weights_are_the_files_that_are_fetched():
-    class File:
-        def __init__(self, rfilename, size):
-            self.rfilename, self.size = rfilename, size
-
-    both = [File("a.safetensors", 3e9), File("b.safetensors", 1e9), File("pytorch_model.bin", 5e9), File("x.json", 1e9)]
-    assert weights_gb(both) == 4 and weights_gb(both[2:]) == 5 and weights_gb(both[3:]) == 1
-    assert weights_gb([File("onnx/a.safetensors", 9e9), File("pytorch_model.bin", None)]) == 0
 
 
 def test_obstacles_are_said_before_anything_runs(without_hub, monkeypatch):
@@ -153,38 +139,9 @@ def test_copies_are_here(without_hub, tmp_path, monkeypatch):
     assert not downloads(PAPER, "wikimia-32", "wikimia-128")[WIKIMIA].is_here
 
 
-def test_a_cached_config_alone_is_no_model_here(tmp_path, monkeypatch):
-    profile = profile_of(one={"model": "o/m", "benchmark": "mimir/github"})
-    with pointed_at(monkeypatch, "http://127.0.0.1:9", tmp_path / "cache", offline=True):
-        snapshot = tmp_path / "cache" / "hub" / "models--o--m" / "snapshots" / ("a" * 40)
-        snapshot.mkdir(parents=True)
-        (snapshot / "config.json").write_text("{}")
-        index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
-        (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
-        (snapshot / "model-1.safetensors").write_text("")
-        assert not downloads(profile)["o/m"].is_here
-        (snapshot / "model-2.safetensors").write_text("")
-        assert downloads(profile)["o/m"].is_here
-        data = tmp_path / "cache" / "hub" / "datasets--iamgroot42--mimir" / "snapshots" / ("b" * 40)
-        for part in ("train", "test"):
-            assert not downloads(profile)[MIMIR].is_here
-            write_jsonl(data / "cache_100_200_1000_512" / part / "github_ngram_7_0.2.jsonl", [])
-        assert downloads(profile)[MIMIR].is_here
-
-
 def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):
     monkeypatch.setenv("MIALIB_API_PRICE", "2")
     [column] = [c for c in plan_columns(PAPER, ["api:davinci-002"]) if c.page == "paper_dc_pdd_table_5"]
     # 9,870 texts of 512 words, 1.5 tokens a word, once: DC-PDD reads no lower case.
     assert (column.requests, column.tokens, column.gpu_hours) == (9870, 7_580_160, None)
     assert "9,870 requests, about 7,580,160 tokens, about $15.16" in describe_plan([column], [])
-
-
-def test_what_texts_of_ones_own_take_is_measured_on_a_sample(model_folder, tmp_path):
-    texts = ["One line.", *(f"The river rises at mill {i}. " * (i % 5 + 1) for i in range(99))]
-    said = describe_texts(model_folder, texts, "mine.txt")
-    n_tokens = len(mialib.Scorer(model_folder).score(texts, progress=False).log_prob)
-    assert f"mine.txt: 100 texts, {n_tokens:,} tokens of {model_folder}" in said and "64 texts of all lengths" in said
-    assert all(words in said for words in ("tokens a second", "loading included: 1: ", ", 16: ", "MB a pass"))
-    with pytest.raises(ValueError, match=r"mine\.txt has no texts"):
-        describe_texts(model_folder, [], "mine.txt")

@@ -76,12 +76,9 @@ SMALL = {"name": "small", "corpora": {}, "models": {}, "landing": {"page": "inde
     ("change", "message"),
     [
         ({"surprise": 1}, "surprise"),
-        ({"models": {"lab/x": {"benchmarks": []}}}, "a lab model"),
-        ({"landing": {"page": "index", "notebook": "index"}}, "either"),
-        ({"landing": {"page": "index", "parameters": {"a": 1}}}, "only a notebook takes parameters"),
-        ({"landing": {"notebook": "index", "name": "start"}}, "a `name` comes with a `title`"),
+        ({"models": {"lab/x": {"benchmarks": []}}}, "lab/x"),
+        ({"landing": {"page": "index", "parameters": {"a": 1}}}, "parameters"),
         ({"landing": {"page": "../outside"}}, "landing.page"),
-        ({"landing": {"notebook": "index", "name": "in/another", "title": "t"}}, "landing.name"),
     ],
 )
 def test_a_wrong_profile_is_an_error_that_names_file_and_key(tmp_path, change, message):

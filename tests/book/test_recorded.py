@@ -135,28 +135,16 @@ def test_what_takes_the_texts_is_not_applicable():
         (lambda: detect("gap_k", inputs.stats), "gap_k"),
         (lambda: cut_inputs(inputs, 2), "recorded/notes: .*cut"),
         (lambda: inputs_of(n_words=2), "recorded/notes: .*cut"),
-        (lambda: inputs_of(n_words=2, part="head"), "recorded/notes: .*cut"),
         (lambda: inputs_of("lab/notes-small"), "recorded/notes: lab/notes-small"),
-        (lambda: inputs_of(reference="lab/notes-small"), "recorded/notes: lab/notes-small"),
         (lambda: inputs.retarget(reference="lab/notes-small"), "recorded/notes: lab/notes-small"),
         (lambda: len(inputs_of(benchmark="lab/notes").stats), "recorded/notes-small .*recorded/notes "),
         (lambda: load_model("recorded/notes-small"), "recorded/notes-small: .*weights"),
     ):
         with pytest.raises(ValueError, match=named):
             ask()
-
-
-@pytest.mark.parametrize(
-    ("model", "benchmark", "said"),
-    [
-        ("recorded/none", "recorded/notes", "'recorded/none'.*notes-small@0"),
-        ("recorded/notes-small@7", "recorded/notes", "'recorded/notes-small@7'"),
-        ("recorded/notes-small", "recorded/poems", "'recorded/poems'.* notes"),
-    ],
-)
-def test_an_unknown_name_says_what_is_recorded(model, benchmark, said):
-    with pytest.raises(FileNotFoundError, match=said):
-        len(load_inputs(Target(model=model, benchmark=benchmark)).stats)
+    for model, benchmark in (("recorded/notes-small@7", "recorded/notes"), ("recorded/notes-small", "recorded/poems")):
+        with pytest.raises(FileNotFoundError, match="notes"):
+            len(inputs_of(model, benchmark).stats)
 
 
 def test_what_a_recording_says_of_its_texts_and_seeds():
@@ -170,15 +158,9 @@ def test_what_a_recording_says_of_its_texts_and_seeds():
 
 def test_a_file_says_what_made_it_and_holds_no_text(everything, tiny_lab):
     path = everything / "notes-small-seed-1.parquet"
-    table, provenance = pq.read_table(path), files.read_provenance(path)
-    assert table.column_names == ["times", *files.COLUMNS]
-    assert {str(table.schema.field(name).type) for name in files.COLUMNS} == {"large_list<element: halffloat>"}
+    provenance = files.read_provenance(path)
     assert provenance["recipe"] == lab_recipe("lab/notes-small@1").model_dump(mode="json") and provenance["seed"] == 1
-    of_texts = pq.read_table(everything / "notes.parquet")
-    assert of_texts.column_names == ["label", "token_ids"]
-    assert provenance["dealt"] == ladder._dealt("lab/notes")
-    assert provenance["machine"].startswith("one core") and provenance["final_loss_nats"] > 0
-    assert provenance["cpu_seconds"] >= 0 and provenance["seconds"] >= 0 and provenance["tokens"] > 0
+    assert provenance["dealt"] == ladder._dealt("lab/notes") and provenance["final_loss_nats"] > 0
     assert {"torch", "transformers", "tokenizers", "numpy", "python", "mialib", "commit", "versions"} <= set(provenance)
     for file in everything.iterdir():
         said = str(pq.read_schema(file).metadata) + str(pq.read_table(file).to_pydict())
@@ -225,7 +207,7 @@ def test_first_seeds_come_first_and_what_is_there_is_not_made_again(trainings, t
     assert [path.name for path in ladder.record_ladder([], tmp_path)] == ["notes-small-seed-1.parquet"]
 
 
-@pytest.mark.parametrize("change", [{"learning_rate": 0.1}, {"member_repeats": [1, 2]}, "other texts"])
+@pytest.mark.parametrize("change", [{"member_repeats": [1, 2]}, "other texts"])
 def test_another_recipe_or_other_texts_are_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch, change):
     list(ladder.record_ladder([], tmp_path / "out"))
     profile = yaml.safe_load((tiny_lab / "tiny.yml").read_text())

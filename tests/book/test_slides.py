@@ -11,9 +11,7 @@ from typer.testing import CliRunner
 from mialib.store import ROOT, write_json
 from replication.commands import app
 from replication.pipeline import slides
-from replication.profile import load_profile
 
-LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 SVG = '<svg viewBox="0 0 {} {}" xmlns="http://www.w3.org/2000/svg"></svg>'
 
 
@@ -60,14 +58,6 @@ def test_a_pages_figures_become_slides_in_which_foreign_text_is_text(page):
     assert r"\[x &lt; y_1" in html and r"\(a &lt; b\)" in html and "Zhang and Wu (2024)</a>, &lt;b&gt;with" in html
     assert 'alt="dots, &#34;framed&#34;"' in html
     assert not re.search(r"src=.(?!data:)|<link", html), "nothing comes from elsewhere"
-
-
-def test_an_unknown_lesson_or_page_is_told(monkeypatch):
-    monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
-    with pytest.raises(ValueError, match=r"7.* 1, 2"):
-        slides.lesson_pages(7)
-    for given, said in ((["nothing"], "'nothing'"), (["claims", "--lesson", "1"], "not both")):
-        assert said in str(CliRunner().invoke(app, ["slides", *given]).exception)
 
 
 def test_the_command_shows_pages_in_the_order_given_and_says_which_have_not_run(page, tmp_path, monkeypatch, caplog):

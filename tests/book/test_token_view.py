@@ -1,11 +1,8 @@
 """The token view: a strip's text is the text, its framed tokens add up to the score, and markup shows as text."""
 
 import re
-import sys
-import time
 from dataclasses import replace
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,14 +73,13 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize("by", token_view.WAYS)
-@pytest.mark.parametrize("i", range(len(HARD)))
-def test_a_strips_text_is_the_text_and_each_scored_token_has_a_label(scored, tokenizer, frequency, by, i):
-    made = view(scored, i, tokenizer, by, frequency)
-    assert made.before + "".join(token.text for token in made.tokens) + made.after == HARD[i]
-    found = Page(token_view.fragment({"A text": made}))
-    assert found.strips == [HARD[i]]
-    assert len(found.labels) == len(scored[i].log_prob)
-    assert set(found.elements) <= {"style", "div", "b", "br", "wbr", "span", "i", "a"}
+def test_a_strips_text_is_the_text_and_each_scored_token_has_a_label(scored, tokenizer, frequency, by):
+    for i, text in enumerate(HARD):
+        made = view(scored, i, tokenizer, by, frequency)
+        assert made.before + "".join(token.text for token in made.tokens) + made.after == text
+        found = Page(token_view.fragment({"A text": made}))
+        assert found.strips == [text] and len(found.labels) == len(scored[i].log_prob)
+        assert set(found.elements) <= {"style", "div", "b", "br", "wbr", "span", "i", "a"}
 
 
 def test_markup_shows_as_text_wherever_it_stands(scored, tokenizer):
@@ -112,11 +108,6 @@ def test_characters_of_several_tokens_and_numbers_that_are_lacking(scored, token
     stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
     made = view(stats, 0, tokenizer)
     assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
-
-
-def test_white_space_and_a_token_inside_a_character_have_a_sign():
-    assert token_view.in_signs(" \n\t\u3000") == "␣⏎⇥[U+3000]" and token_view.in_signs("") == token_view.GOES_ON
-    assert all(token_view.in_signs(c).strip() for c in map(chr, range(sys.maxunicode)) if c.isspace())
 
 
 @pytest.mark.parametrize("trim", [True, False])
@@ -170,26 +161,6 @@ def test_shades_and_words_of_a_hand_computed_text(tokenizer):
     assert "not counted" not in last and "not counted" in of["surprise"].tokens[0].label
 
 
-def test_dc_pdd_shades_first_occurrences_by_their_share_of_the_bound(tokenizer, frequency):
-    text = "week week week"
-    ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
-    row = made_row(np.log(np.full(len(ids), 0.5)), np.ones(len(ids)))._replace(token_ids=ids)
-    stats = TokenStats.from_rows([row], provenance={})
-    alpha = -np.exp(stats.log_prob.astype(float)) * frequency.log_probability[ids]
-    first = [id_ not in ids[:j] for j, id_ in enumerate(ids)]
-    assert not all(first)
-    for a in (alpha.min(), alpha.max() * 1.9, alpha.max() * 50, alpha.max() * 500):
-        made = token_view.view_text(stats, 0, text, tokenizer, "dc_pdd", frequency=frequency, a=a)
-        shares = np.minimum(alpha / a, 1)
-        expected = [
-            sum(s >= step for step in (0.01, 0.1, 0.5, 1)) if f else None for s, f in zip(shares, first, strict=True)
-        ]
-        assert [token.level for token in made.tokens] == expected
-        assert [token.is_counted for token in made.tokens] == first
-        at_bound = [f"at the bound {a:g}" in token.label for token in made.tokens]
-        assert at_bound == [bool(x >= a) for x in alpha]
-
-
 def test_what_was_not_scored_is_struck_out(tokenizer, scored):
     ids = tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]
     row = TokenRow(*(column[1:4] for column in scored[0]))
@@ -198,20 +169,14 @@ def test_what_was_not_scored_is_struck_out(tokenizer, scored):
     assert made.before == tokenizer.decode(ids[:1]) and len(made.tokens) == 3 and made.after
     html = token_view.fragment({"t": made})
     assert Page(html).strips == [TEXTS[0]] and html.count('class="mv-out"') == 2 and "Struck out" in html
-    long = replace(made, after="word " * 10**6)
-    began = time.monotonic()
-    html = token_view.fragment({"t": long})
-    assert f"[and {5 * 10**6 - token_view.LEFT_OUT:,} characters more]" in html and len(html) < 10**5
-    assert time.monotonic() - began < 5
+    assert len(token_view.fragment({"t": replace(made, after="word " * 10**5)})) < 10**5
 
 
 def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):
     without = replace(scored, provenance=scored.provenance | {"lacks": {"entropy": "the API gives none"}})
     for named, given, options in (
-        ("'loss'.*log_prob, surprise, dc_pdd", (scored, 0, tokenizer, "loss"), {}),
+        ("'loss'", (scored, 0, tokenizer, "loss"), {}),
         ("dc_pdd .*corpus", (scored, 0, tokenizer, "dc_pdd"), {}),
-        ("surprise: .*'a'.*entropy_threshold, k", (scored, 0, tokenizer, "surprise"), {"a": 1}),
-        ("^k is ", (scored, 0, tokenizer), {"k": 0}),
         ("surprise .*the API gives none", (without, 0, tokenizer, "surprise"), {}),
         ("tokenizer another", (scored, 0, tokenizer, "dc_pdd", replace(frequency, tokenizer="another")), {}),
     ):
@@ -219,10 +184,6 @@ def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):
             view(*given, **options)
     with pytest.raises(ValueError, match="'the'"):
         token_view.view_text(scored, 0, "the", tokenizer, "log_prob")
-    with pytest.raises(ValueError, match="offsets"):
-        token_view.split_text("the", [1], SimpleNamespace(is_fast=False))
-    with pytest.raises(ValueError, match="legend"):
-        token_view.fragment({"a": view(scored, 0, tokenizer), "b": view(scored, 0, tokenizer, k=5)})
 
 
 def test_shares_of_shades_are_means_over_texts():
@@ -272,13 +233,3 @@ def test_a_page_of_too_many_texts_holds_the_first_and_says_so(model_folder, tmp_
     said = f"The first {token_view.MOST_TEXTS} of {token_view.MOST_TEXTS + 3} texts"
     assert said in caplog.text and said in out.read_text()
     assert len(Page(out.read_text()).strips) == token_view.MOST_TEXTS
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--by", "loss"], "known: log_prob, surprise, dc_pdd"), (["--by", "dc_pdd"], "reference corpus (--corpus)")],
-)
-def test_what_a_page_lacks_is_said_before_anything_is_scored(texts_file, tmp_path, arguments, message):
-    found = run(texts_file, "--model", "nowhere", "-o", tmp_path / "out.html", *arguments)
-    assert isinstance(found.exception, ValueError) and message in str(found.exception)
-    assert not (tmp_path / "out.html").exists()
