@@ -29,7 +29,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 687,
     "replication/studies": 2368,
 }
-TEST_LINES = 23_300
+TEST_LINES = 20_400
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -301,7 +301,7 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
         "tokenizer": model.determined_by["tokenizer"],
         "device": "API",
         "start_token_id": recorded_start(model.start_token_ids),
-        "sent_as": ", ".join(sorted({answered[name]["sent_as"] for name in names})),
+        "sent_as": ", ".join(sorted({answered[name].get("sent_as", "not known") for name in names})),
         "versions": versions_of("api"),
     }
     try:
