@@ -123,16 +123,16 @@ def write_ids(server, change=lambda ids: ids):
 
 
 @pytest.mark.parametrize("takes_ids", [True, False])
-def test_token_ids_in_place_of_tokens_are_taken_where_they_are_those_that_were_sent(
-    takes_ids, server, with_tokenizer, model_folder, monkeypatch
-):
-    server.takes_ids, complete = takes_ids, server.complete
-    write_ids(server, lambda ids: [*ids[:2], ids[2] + 1, *ids[3:]])
-    with pytest.raises(ValueError, match="MIALIB_API_TOKENIZER"):
-        score_or_load("api:tiny", TEXTS)
-    server.complete = complete
+def test_token_ids_in_place_of_tokens_are_taken(takes_ids, server, with_tokenizer, model_folder):
+    server.takes_ids = takes_ids
     write_ids(server)
     assert_same_log_probs("api:tiny", TEXTS, local(model_folder, TEXTS))
+
+
+def test_other_token_ids_than_were_sent_are_refused(server, with_tokenizer, monkeypatch):
+    write_ids(server, lambda ids: [*ids[:2], ids[2] + 1, *ids[3:]])
+    with pytest.raises(ValueError, match="MIALIB_API_TOK"):
+        score_or_load("api:tiny", TEXTS)
     monkeypatch.delenv("MIALIB_API_TOKENIZER")
     with pytest.raises(ValueError, match="MIALIB_API_TOKENIZER"):
         score_or_load("api:tiny", TEXTS)

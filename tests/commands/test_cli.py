@@ -222,13 +222,12 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_scored(texts_file
 
 
 def test_a_source_that_cannot_be_had_is_an_error(model_folder, texts_file, tmp_path, monkeypatch):
-    option = "--reference"
     monkeypatch.setattr("mialib.passes.cache.score_or_load", lambda *_: pytest.fail("scored first"))
-    command = ["detect", texts_file, "--model", model_folder, option, tmp_path]
+    command = ["detect", texts_file, "--model", model_folder, "--reference", tmp_path]
     found = invoke(*command)
     assert isinstance(found.exception, OSError) and str(tmp_path) in str(found.exception)
     monkeypatch.undo()
-    assert re.search(f"{option} .*ppl", str(invoke(*command, "--detector", "ppl").exception)), "nothing would read it"
+    assert re.search("--reference .*ppl", str(invoke(*command, "--detector", "ppl").exception)), "nothing would read it"
 
 
 @pytest.mark.parametrize(("option", "start_token"), [("none", None), ("auto", "auto"), ("</s>", "</s>")])
@@ -243,9 +242,9 @@ def test_the_start_token_is_the_callers_choice(texts_file, model_folder, option,
 
 
 def test_the_type_of_the_weights_is_the_callers_choice(texts_file, model_folder):
-    dtype = "bfloat16"
-    rows = rows_of("detect", texts_file, "--model", model_folder, "--dtype", dtype)
-    stats, plain = (mialib.Scorer(model_folder, dtype=of).score(load_texts(texts_file)) for of in (dtype, "float32"))
+    rows = rows_of("detect", texts_file, "--model", model_folder, "--dtype", "bfloat16")
+    scorers = (mialib.Scorer(model_folder, dtype=dtype) for dtype in ("bfloat16", "float32"))
+    stats, plain = (scorer.score(load_texts(texts_file)) for scorer in scorers)
     found, expected = [row["min_k"] for row in rows], mialib.detect("min_k", stats)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert not np.allclose(expected, mialib.detect("min_k", plain), rtol=1e-5)
