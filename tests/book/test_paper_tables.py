@@ -160,25 +160,16 @@ def test_surps_columns_come_both_ways_and_the_probes_with_baselines():
 
 def test_the_tails_of_one_book_are_not_taken_for_independent_texts(copies):
     rows = [
-        {"text": f"Book {book}: {text}", "label": label, "source": f"book {label} {book}"}
+        {"text": f"Book {i // 2}: {text}", "label": label, "source": f"book {label} {i // 2}"}
         for label in (1, 0)
         for i, text in enumerate(texts(label))
-        for book in [i // 2]
     ]
-    path = copies / "data" / "dolma_book" / "tail-1024.jsonl"
+    save_texts(copies / "data" / "dolma_book" / "tail-1024.jsonl", rows)
     column = Column(model=LARGE, benchmark="dolma_book/tail-1024")
-    document = np.repeat(np.arange(24), 2)
+    found = by_row(paper_tables.measure_column("surp", {"auc": "table-2"}, "Dolma-Book-tail / OLMo-7B", column))
     ppl = detect("ppl", score_or_load(LARGE, [row["text"] for row in rows]))
-
-    def measured(kept):
-        save_texts(path, kept)
-        return by_row(paper_tables.measure_column("surp", {"auc": "table-2"}, "Dolma-Book-tail / OLMo-7B", column))
-
-    found, alone = measured(rows), measured([{k: row[k] for k in ("text", "label")} for row in rows])
-    assert found["PPL"].ours == alone["PPL"].ours == pytest.approx(auc(LABELS, ppl))
-    assert found["PPL"].interval == document_auc_interval(LABELS, ppl, document)
-    assert alone["PPL"].interval == auc_interval(LABELS, ppl)
-    assert all(found[row].interval != alone[row].interval for row in found if found[row].ours is not None)
+    assert found["PPL"].ours == pytest.approx(auc(LABELS, ppl))
+    assert found["PPL"].interval == document_auc_interval(LABELS, ppl, np.repeat(np.arange(24), 2))
 
 
 def test_what_is_lacking_beside_the_model_is_left_out_and_said_and_the_rest_is_measured():
