@@ -15,6 +15,7 @@ import seaborn as sns
 from IPython.core.getipython import get_ipython
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from seaborn.utils import relative_luminance
 
@@ -373,6 +374,7 @@ def dots_in_panels(
         axes.set_title(title)
         _upright_grid(axes)
         axes.tick_params(labelbottom=True)
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))  # labels of three digits would touch
         for border in np.arange(0.5, len(rows) - 1):
             axes.axhline(border, color="0.93", linewidth=0.8, zorder=0)
     grid[0][0].set_yticks(range(len(rows)), rows)
