@@ -417,7 +417,7 @@ class LoadedScorer:
                 f"{self.loaded.name}; cut the texts, or take a larger machine"
             )
         half = len(token_ids) // 2
-        self.tokens_per_batch = max(1, half * len(token_ids[0]))
+        self.tokens_per_batch = max(1, min(self.tokens_per_batch, half * len(token_ids[0])))
         logger.warning("%s: out of memory; %d tokens a batch from here on", self.loaded.name, self.tokens_per_batch)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -53,7 +53,6 @@ from replication.studies import bench
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "data" / "recorded" / "gpu.json"
 COLUMNS = ("log_prob", "entropy", "log_prob_var", "top_log_prob")
-LAB = {"lab/en": ("en-25k", "en-100k", "en-400k", "en-900k"), "lab/zh": ("zh-25k", "zh-100k", "zh-400k")}
 READ_ONE_PASS = ("ppl", "zlib", "min_k", "min_k++", "surp")
 GEMMA = ("llama", 18, 640, 4, 2048, 262_144)  # Gemma-3-270M's sizes, in bench.GEOMETRIES' order
 
@@ -65,6 +64,7 @@ class Size:
     device: str
     dtype: torch.dtype
     vocabularies: tuple[int, ...]
+    lab: dict[str, tuple[str, ...]]  # benchmark: models
     n_lab_texts: int
     shapes: dict[str, int]  # geometry: how many texts
     n_texts_alone: int  # that the usual loop takes
@@ -77,6 +77,7 @@ FULL = Size(
     device="cuda",
     dtype=torch.bfloat16,
     vocabularies=(5, 32_000, 50_257, 50_304, 151_936, 262_144),
+    lab={"lab/en": ("en-25k", "en-100k", "en-400k", "en-900k"), "lab/zh": ("zh-25k", "zh-100k", "zh-400k")},
     n_lab_texts=1000,
     shapes={"pythia-70m": 8000, "pythia-410m": 4000, "pythia-1.4b": 2000, "pythia-6.9b": 1000},
     n_texts_alone=100,
@@ -88,6 +89,7 @@ SMALL = Size(
     device="cpu",
     dtype=torch.float32,
     vocabularies=(5, 50_257),
+    lab={"lab/zh": ("zh-25k",)},
     n_lab_texts=4,
     shapes={"pythia-70m": 3},
     n_texts_alone=2,
@@ -193,7 +195,7 @@ def families(size: Size) -> dict[str, Any]:
 def lab(size: Size) -> dict[str, Any]:
     """Lab models on the device, in float32 and in the narrow type, against the processor in float32."""
     rows = {}
-    for of_benchmark, models in LAB.items():
+    for of_benchmark, models in size.lab.items():
         benchmark = load_benchmark(of_benchmark)
         half = size.n_lab_texts // 2
         chosen = np.concatenate([np.flatnonzero(benchmark.labels == label)[:half] for label in (1, 0)])
@@ -209,7 +211,11 @@ def lab(size: Size) -> dict[str, Any]:
                     inputs = {"texts": texts} if "texts" in DETECTORS[detector].needs else {}
                     on_device, on_cpu = (auc(labels, detect(detector, of, **inputs)) for of in (stats, plain))
                     change[detector] = float(on_device - on_cpu)
-                rows[f"{model}, {dtype}"] = {"largest differences": largest, "AUC, device minus processor": change}
+                rows[f"{model}, {dtype}"] = {
+                    "n_texts": len(texts),
+                    "largest differences": largest,
+                    "AUC, device minus processor": change,
+                }
     return rows
 
 
