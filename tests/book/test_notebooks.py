@@ -139,8 +139,8 @@ def made_page(folder, *cells, **metadata):
     cells = [new_markdown_cell("# The notebook's title\n\nProse."), parameters, *cells]
     nbformat.write(new_notebook(cells=cells, metadata=kernel | metadata), folder / "page.ipynb")
     pages = [
-        {"notebook": notebook, "name": name, "title": f"Page {name}", "parameters": given}
-        for notebook, name, given in (("page", "one", {"x": 7}), ("page", "wrong", {"xx": 7}), ("other", "none", {}))
+        {"notebook": "page", "name": name, "title": f"Page {name}", "parameters": given}
+        for name, given in {"one": {"x": 7}, "wrong": {"xx": 7}}.items()
     ]
     book = {"name": "p", "landing": {"page": "start"}, "book": [{"caption": "c", "pages": pages}]}
     options = {"output": folder / "o.ipynb", "failed": folder / "f.ipynb", "folder": folder}
