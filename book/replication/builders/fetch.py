@@ -14,7 +14,7 @@ import httpx
 from mialib.cache import JSON, cached
 from mialib.store import mialib_version
 from mialib.text import excerpt
-from replication.remote.retries import retry_after, retrying
+from replication.remote.services import retry_after, retrying
 
 logger = logging.getLogger(__name__)
 

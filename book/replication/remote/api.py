@@ -50,8 +50,7 @@ from mialib.store import hash_texts
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
-from replication.remote.replies import append_line, read_lines
-from replication.remote.retries import retrying
+from replication.remote.services import append_line, read_lines, retrying
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
