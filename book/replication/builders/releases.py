@@ -27,9 +27,8 @@ from mialib.text import HALF_PAIR
 from mialib.versions import versions_of
 from replication.builders.fetch import Fetcher, address_of, without_password
 from replication.builders.sources import LeftOut, Pages, WebPage, shuffled
-from replication.lab.docstrings import is_test
+from replication.lab.docstrings import READ, is_test, parse_source
 from replication.lab.near_duplicates import NearDuplicates
-from replication.lab.places import READ, parse_source
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from replication.lab.docstrings import read_docstrings
-from replication.lab.places import Docstring
+from replication.lab.docstrings import Docstring, read_docstrings
 
 CHOICES = "ABCDE"
 MIN_CONTEXT_WORDS = 30
