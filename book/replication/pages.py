@@ -27,7 +27,7 @@ from mialib.shared.schema import one_line
 from replication import blind_tables
 from replication.lab.recipes import by_group
 from replication.lab.source import Lab
-from replication.profile import INSTALLS, check_parameters, names_given
+from replication.profile import INSTALLS, check_names, names_given
 from replication.recorded import Recorded
 
 FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them
@@ -48,7 +48,7 @@ def begin() -> None:
         match [cell for cell in shell.user_ns.get("In", []) if not cell.startswith(INSTALLS)]:
             # Papermill only warns. It runs its own cell after the page's parameters; a reader may run cells otherwise.
             case ["", parameters, injected, _] if injected.startswith("# Parameters\n"):
-                check_parameters(names_given(injected), names_given(parameters), "this page")
+                check_names(names_given(injected), names_given(parameters), "this page has no parameter")
 
 
 def check_size(model: str) -> None:

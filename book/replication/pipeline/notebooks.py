@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mialib.store import ROOT, write_json
 from replication.pipeline.code import imported_modules
-from replication.profile import Page, Profile, check_parameters
+from replication.profile import Page, Profile, check_names
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -94,15 +94,14 @@ def run_notebook(
     from nbclient.exceptions import DeadKernelError
 
     clone()
-    if name not in profile.notebooks:
-        raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
+    check_names([name], profile.notebooks, f"profile {profile.name} has no notebook")
     page = profile.notebooks[name]
     source = folder / f"{page.notebook}.ipynb"
     if not source.is_file():
         raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
     paths = {key: str(path) for key, path in {"out": results, "computed": computed}.items() if path}
     known = read_notebook(source).defaults
-    check_parameters({**page.parameters, **paths}, known, f"{source.name}, run by profile {profile.name},")
+    check_names({**page.parameters, **paths}, known, f"{source.name}, run by profile {profile.name}, has no parameter")
     for path in (failed, output):
         path.parent.mkdir(parents=True, exist_ok=True)
     why, how = skipped, {"prepare_only": bool(skipped), "progress_bar": False, "cwd": str(ROOT)}

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
 from mialib.shared.schema import one_line
 from mialib.store import write_json
 from replication import blind_tables, pages
-from replication.profile import PAPER_TABLE, Profile
+from replication.profile import PAPER_TABLE, Profile, check_names
 from replication.published import printed
 from replication.results import Result, measure
 from replication.studies import probe_tables
@@ -140,11 +139,7 @@ def choose_columns(profile: Profile, only: Sequence[str]) -> list[tuple[str, str
     known = {word for page, _, column in every for word in (page, column.model, column.benchmark)}
     if only and not every:
         raise ValueError(f"profile {profile.name} has no tables of the papers' own models to choose {only[0]!r} from")
-    if unknown := sorted(set(only) - known):
-        alike = get_close_matches(unknown[0], known, n=5, cutoff=0.4) or sorted(known)
-        raise ValueError(
-            f"profile {profile.name} has no model, benchmark or page {unknown[0]!r}; it has {', '.join(alike)}"
-        )
+    check_names(only, known, f"profile {profile.name} has no model, benchmark or page")
     return [found for found in every if not only or {found[0], found[2].model, found[2].benchmark} & set(only)]
 
 
