@@ -344,11 +344,22 @@ def weights_of(*models: str) -> str:
     return hash_of([find(name).revision for name in models])
 
 
-def other_versions(row: Mapping[str, Any], now: Mapping[str, int]) -> str:
-    """In which versions a row was computed that are not today's: "other versions (min_k 1, now 2)"; "" for none."""
+def why_not_counted(
+    row: Mapping[str, Any], test: str, texts: str, models: Sequence[str], versions: Mapping[str, int]
+) -> str:
+    """Say what else than this test, its texts, models and versions a recorded row was computed for; "" where it counts.
+
+    Weights count for seed 0 alone, whose models are stored.
+    """
+    if row["texts"] != texts:
+        return "other texts"
+    if row["test"] != test:
+        return "another test"
+    if row["seed"] == 0 and row["weights"] != weights_of(*models):
+        return "other weights than those of data/lab"
     then = json.loads(row["versions"])
-    differ = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    said = ", ".join(f"{name} {then.get(name, 'none')}, now {now.get(name, 'none')}" for name in differ)
+    differ = [name for name in {**then, **versions} if then.get(name) != versions.get(name)]
+    said = ", ".join(f"{name} {then.get(name, 'none')}, now {versions.get(name, 'none')}" for name in differ)
     return f"other versions ({said})" if said else ""
 
 

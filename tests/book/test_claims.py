@@ -17,6 +17,7 @@ from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
 from mialib.store import ROOT, hash_of
 from mialib.versions import VERSIONS
 from replication import pages
+from replication import recorded as recorded_files
 from replication.builders.unseen import load_unseen
 from replication.claims import scores, spec, tables, verdict
 from replication.claims.printed import Lead, leads_of
@@ -328,7 +329,8 @@ def recorded(tmp_path, monkeypatch, here):
     claims = stated(settings=here[0])
     live = score_claim(claims, claims.claims[0], "here", 0)
     monkeypatch.setattr(scores, "RECORDED_FILE", tmp_path / "claims.parquet")
-    monkeypatch.setattr(scores, "weights_of", lambda *names: str(names))
+    for module in (scores, recorded_files):
+        monkeypatch.setattr(module, "weights_of", lambda *names: str(names))
     with monkeypatch.context() as patch:
         patch.setattr(scores, "claim_scores", lambda *_: live)
         write_recorded(scores.RECORDED_FILE, seed_rows(claims, [0, 1, 2]))
@@ -347,7 +349,7 @@ def test_a_seed_of_another_test_text_weight_or_version_is_left_out_and_seed_0_co
         return judgement.seeds, judgement.left_out
 
     with monkeypatch.context() as patch:
-        patch.setattr(scores, "weights_of", lambda *_: "of another processor")
+        patch.setattr(recorded_files, "weights_of", lambda *_: "of another processor")
         (found, [why]) = seeds()
         assert found == (0, 1, 2) and "seed 0" in why and "weights" in why
     with monkeypatch.context() as patch:

@@ -146,9 +146,8 @@ def member_corpora(name: str) -> list[str]:
     recipe = lab_recipe(name)
     if isinstance(recipe, Unlearning):
         return member_corpora(recipe.base)
-    if isinstance(recipe, Masked):
-        return []
-    return [*([recipe.corpus] if recipe.member_times or recipe.member_repeats else []), *recipe.injected]
+    has_members = isinstance(recipe, Seen) and bool(recipe.member_times or recipe.member_repeats)
+    return [*([recipe.corpus] if has_members else []), *getattr(recipe, "injected", {})]
 
 
 def member_times(recipe: Seen, n_members: int) -> list[int]:

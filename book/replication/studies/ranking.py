@@ -50,7 +50,7 @@ from replication import BOOK_DATA
 from replication.lab.source import Lab, of_seed, recipes_of
 from replication.pages import check_enough, one_for_each, targets, whole_numbers
 from replication.profile import load_profile
-from replication.recorded import other_versions, read_recorded, weights_of
+from replication.recorded import read_recorded, weights_of, why_not_counted
 
 RECORDED_FILE = BOOK_DATA / "recorded" / "ranking.parquet"
 BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
@@ -274,17 +274,13 @@ def rank_rows(seeds: Iterable[int]) -> list[dict[str, Any]]:
     return rows
 
 
-def _recorded_for(row: Mapping[str, Any], target: Target, n_words: int, texts: str) -> str:
-    """What else than asked for a row was recorded for; "" where it fits."""
-    if row["detector"].removesuffix(AT_DEFAULT) not in DETECTORS:
+def _recorded_for(row: dict[str, Any], target: Target, n_words: int, texts: str) -> str:
+    """Say what else than asked for a row was recorded for; "" where it fits."""
+    detector = row["detector"]
+    if detector.removesuffix(AT_DEFAULT) not in DETECTORS:
         return "a detector that is no longer there"
-    if row["texts"] != texts:
-        return "other texts"
-    if row["made_for"] != made_for(target, n_words, row["detector"]):
-        return "another test"
-    if row["seed"] == 0 and row["weights"] != weights_of(*models_of(target)):
-        return "other weights than those of data/lab"
-    return other_versions(row, versions_behind_row(row["detector"]))
+    row, test = row | {"test": row["made_for"]}, made_for(target, n_words, detector)
+    return why_not_counted(row, test, texts, models_of(target), versions_behind_row(detector))
 
 
 def _recorded_block(rows: Sequence[Mapping[str, Any]], benchmark: Benchmark, condition: str) -> Block:
