@@ -1,7 +1,5 @@
 """The commands that the book's package adds to `mialib`: building the book, recording, benchmarks of today."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

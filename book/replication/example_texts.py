@@ -1,7 +1,5 @@
 """Which texts a page shows token by token, chosen by a rule, and what all texts say of what one strip seems to show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

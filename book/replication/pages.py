@@ -1,7 +1,5 @@
 """What every page calls: its parameters as lists and targets, its columns as inputs, and whether a benchmark leaks."""
 
-from __future__ import annotations
-
 import linecache
 import math
 import traceback

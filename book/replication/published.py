@@ -13,8 +13,6 @@ The file has one row per printed number and is keyed by its first five columns:
     marker   `*` where the paper prints one, else empty
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import NamedTuple

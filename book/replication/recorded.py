@@ -22,8 +22,6 @@ Files of rows, `data/recorded/*.parquet` (`mialib record`), hold scores and rank
 trains none. A row counts only where the versions of what computed it (`mialib.versions`) are today's.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 from collections import Counter
@@ -146,9 +144,6 @@ def identity_of(corpus: str) -> str:
     return hash_of(source.frequency.counts.tolist()) if isinstance(source, Recorded) else corpus_identity(corpus)
 
 
-# --- reading ---
-
-
 def recorded_models() -> dict[str, list[int]]:
     """The models that are recorded, by benchmark and size, and the training seeds of each."""
     made = [read_provenance(path) for path in LADDER_FOLDER.glob("*-seed-*.parquet")]
@@ -241,9 +236,6 @@ def read_provenance(path: Path) -> dict[str, Any]:
     return json.loads((pq.read_schema(path).metadata or {}).get(b"provenance", b"{}")) if path.is_file() else {}
 
 
-# --- writing ---
-
-
 def hide_tokens(stats: TokenStats, frequency: TokenFrequency) -> tuple[TokenStats, TokenFrequency]:
     """The same with other token ids, which the tokenizer turns into no text: DC-PDD's scores stay as they are.
 
@@ -313,9 +305,6 @@ def _write(table: Any, path: Path, provenance: dict[str, Any]) -> None:
     table = table.replace_schema_metadata({"provenance": json.dumps(provenance)})
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary, **(smaller if apart else {}))
-
-
-# --- rows of training seeds ---
 
 
 def write_recorded(path: Path, rows: list[dict[str, Any]]) -> None:

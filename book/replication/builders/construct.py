@@ -4,8 +4,6 @@ Members are from before a date and non-members from after one, so the two can be
 card says how well. What a model was trained on is not known: "member" means that it may have seen the text.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Pages of the services that fresh benchmarks are made from, fetched politely and kept on disk."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -3,8 +3,6 @@
 Nothing is installed or imported: an archive's Python files are read in memory and parsed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import logging

@@ -4,8 +4,6 @@ Each source is a generator of pages. What it cannot use it yields as a `LeftOut`
 silently.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -9,8 +9,6 @@ sampled:lab/en-400k     synthetic ones, sampled from a language model as `replic
 apart                   the benchmark's own non-members, which are then no longer judged on: `set_apart`
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 

@@ -7,8 +7,6 @@ within `CORRELATIONS`, so each error is a range. A TPR at 5% FPR has two errors,
 of the threshold; the ROC curve's slope there is taken from two normal distributions of equal variance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial

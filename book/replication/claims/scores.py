@@ -5,8 +5,6 @@ this module's own part); what is left out is named on the page. Without a record
 your own, seed 0 is computed.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterable, Mapping

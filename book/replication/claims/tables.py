@@ -1,7 +1,5 @@
 """Claims and their verdicts as tables, sentences and results: of a page's models, or all of them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence

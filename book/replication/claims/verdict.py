@@ -1,7 +1,5 @@
 """The verdict on a claim: `verdict` is the rule, `judge` applies it to a test's scores over several training seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial

@@ -103,9 +103,6 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
     write_json(folder / CARD, card)
 
 
-# --- gathering ---
-
-
 def gather(corpus: Corpus, apart_from: Sequence[str]) -> tuple[list[Docstring], int | None]:
     """The texts in a fixed order, and how many near-duplicates were left out (None: kept)."""
     if corpus.source == "patents":

@@ -4,8 +4,6 @@ Sources are parsed, never imported, in an order that depends on names alone, so 
 anywhere. Nothing of theirs is copied into the repository: it names the places, each with the text's hash.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings
@@ -130,9 +128,6 @@ def _code_of(package: str, file: str, tree: ast.Module) -> Iterator[Docstring]:
 
 
 READ = {"docstring": _docstrings_of, "code": _code_of}
-
-
-# --- reading packages ---
 
 
 def place_of(docstring: Docstring, text: str) -> Place:

@@ -1,7 +1,5 @@
 """The filter of near-duplicates for the lab's corpora and benchmarks of today."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from mialib.text import words

@@ -5,8 +5,6 @@ question about it, to be answered with yes or no, like PubMedQA's, and a questio
 CommonsenseQA's. Each item is one text with its answer, as a test set lies about on the web.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import takewhile
 

@@ -1,7 +1,5 @@
 """What the Snakefile's rules run, a process each: `python -m replication.pipeline.jobs RULE ARGUMENT...`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

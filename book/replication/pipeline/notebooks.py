@@ -137,9 +137,6 @@ def why_not_run(results: Path) -> str:
     return json.loads(results.read_text(encoding="utf-8")).get("unavailable", "") if results.is_file() else ""
 
 
-# --- before a page runs ---
-
-
 def prepare_page(notebook: NotebookNode, page: Page) -> NotebookNode:
     """A notebook as the page shows it: the profile's parameters, labels of folded cells, and its footer.
 
@@ -213,9 +210,6 @@ def footer(about: dict[str, Any], name: str) -> list[NotebookNode]:
     for i, cell in enumerate(cells):
         cell.id = f"footer-{i}"
     return cells
-
-
-# --- after it ran ---
 
 
 def finished(notebook: NotebookNode, why_not_run: str) -> NotebookNode:

@@ -4,8 +4,6 @@ The sizes are the hub's where it can be reached and the registry's where it can'
 measurement: floating point operations of all passes at a rate that is assumed to be sustained.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

@@ -5,8 +5,6 @@
 The ledger is what the claims' page wrote of each verdict.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -53,9 +51,6 @@ class Judged:
 
     claim: Claim
     verdict: str
-
-
-# --- what there is ---
 
 
 def printed_items(profile: Profile) -> list[PrintedItem]:
@@ -122,9 +117,6 @@ def command(page: str, profile: Profile) -> str:
         else:
             words += ["-p", name, shlex.quote(",".join(map(str, value)) if isinstance(value, list) else str(value))]
     return " ".join(words)
-
-
-# --- the lists in the book ---
 
 
 def papers_tables(profile: Profile, build: Path) -> str:

@@ -3,8 +3,6 @@
 A page's answer comes first, tables are numbered, pages have a description, and no file is there that no page loads.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

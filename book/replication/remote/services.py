@@ -3,8 +3,6 @@
 Replies that cost time or money are one a line of a JSONL file, written as soon as they arrive.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import random
@@ -70,9 +68,6 @@ def _is_unknown_host(error: BaseException) -> bool:
     """Whether a name could not be resolved, as without a network."""
     cause = error.__cause__ or error.__context__
     return isinstance(error, socket.gaierror) or (cause is not None and _is_unknown_host(cause))
-
-
-# --- replies ---
 
 
 def append_line(path: Path, row: dict[str, Any]) -> None:

@@ -4,8 +4,6 @@ All ways run on the same texts and in turns (A B C, A B C, ...), so that other l
 Weights and texts are random, so nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import math
 import platform
 import time
@@ -164,9 +162,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# --- the ways ---
-
-
 def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
     """What scoring in batches can't do without: the base model's pass over `Scorer.score`'s batches, with padding, and
     the output head's product on the real positions. Tokenized and batched beforehand."""
@@ -286,9 +281,6 @@ def machine_rates(model: PreTrainedModel) -> dict[str, float]:
     with fast_products(model):
         of_product, of_copy = (min(time_once(way, device) for _ in range(5)) for way in ways)
     return {"flops_per_second": 2 * n**3 / of_product, "bytes_per_second": 2 * n_bytes / of_copy}
-
-
-# --- the table ---
 
 
 def bench_table(timings: Timings) -> pd.DataFrame:

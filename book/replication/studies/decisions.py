@@ -4,8 +4,6 @@ A test is a function (n_below, n, level) -> calls: n_below (R, m) is how many of
 text of R sets, calls (R,) whether each set is called members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 

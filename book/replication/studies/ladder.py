@@ -3,8 +3,6 @@
 They are trained and scored once; `replication.recorded` writes and reads their files.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess
@@ -168,9 +166,6 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-# --- detectors that take a pass of their own ---
 
 
 def record_samples() -> None:

@@ -5,8 +5,6 @@ A profile's page that runs the notebook `paper_table` says, for each printed col
 is there. A column that can't be had here keeps its printed numbers, and says "not run" beside them and why.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -261,9 +259,6 @@ def _probe(
 
 
 MEASURE = {"dc-pdd": _dc_pdd, "surp": _surp, "probe": _probe}
-
-
-# --- one file a column ---
 
 
 def save_column(path: str | Path, measured: MeasuredColumn) -> None:

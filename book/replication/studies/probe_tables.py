@@ -5,8 +5,6 @@ validation, a fifth              layer and learning rate are chosen on it       
 test, four fifths                all methods are judged on it
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

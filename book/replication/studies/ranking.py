@@ -10,8 +10,6 @@ is the mean over the five. The page `which_detector` ranks detectors over blocks
     runs          which detectors a bar joins, in a diagram of their order
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
