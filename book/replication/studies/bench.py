@@ -31,6 +31,7 @@ from mialib.models import LoadedModel, fast_products, free_bytes, pick_device, t
 from mialib.scoring import LoadedScorer as Scorer
 from mialib.store import hash_texts, mialib_version, version
 from mialib.token_stats import TokenRow
+from replication.profile import check_names
 from replication.tables import text_table
 
 SEED = 0
@@ -61,8 +62,7 @@ DEFAULT_GEOMETRY = {"cpu": "pythia-70m", "cuda": "pythia-6.9b", "mps": "pythia-1
 
 def config_of(geometry: str) -> PreTrainedConfig:
     """The configuration of a model of a geometry; ValueError for an unknown one."""
-    if geometry not in GEOMETRIES:
-        raise ValueError(f"unknown geometry {geometry!r}; known: {', '.join(GEOMETRIES)}")
+    check_names([geometry], GEOMETRIES, "there is no geometry")
     family, layers, hidden_size, heads, intermediate_size, vocab_size = GEOMETRIES[geometry]
     return AutoConfig.for_model(
         family,
