@@ -188,7 +188,7 @@ def test_a_build_runs_a_notebook_with_a_pages_parameters_title_and_footer(tmp_pa
     ("name", "code", "named"),
     [
         ("wrong", "", "'xx'.* x"),
-        ("none", "", "other.ipynb"),
+        ("other", "", "'other'.* one"),
         ("one", "print('so far'); raise RuntimeError('broken')", "RuntimeError: broken"),
         ("one", "import os; os.kill(os.getpid(), 9)", r"page\.ipynb failed in cell 3"),  # the second is papermill's
     ],

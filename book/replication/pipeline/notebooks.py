@@ -85,8 +85,8 @@ def run_notebook(
 
     Its results go to `results`; a page of the papers' tables finds its columns in `computed`. Where something is not
     available (`NOT_HERE`), the page ends at that cell and says why, and so do its results; `skipped` says why none of
-    it is to be run. ValueError for a page that the profile or a notebook that the folder lacks, and for a parameter
-    that the notebook lacks. When a cell fails otherwise, nothing is written to `output`, the partial copy goes to
+    it is to be run. ValueError for a page that the profile lacks, and for a parameter that the notebook
+    lacks. When a cell fails otherwise, nothing is written to `output`, the partial copy goes to
     `failed`, and the error names both.
     """
     import nbformat
@@ -97,8 +97,6 @@ def run_notebook(
     check_names([name], profile.notebooks, f"profile {profile.name} has no notebook")
     page = profile.notebooks[name]
     source = folder / f"{page.notebook}.ipynb"
-    if not source.is_file():
-        raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
     paths = {key: str(path) for key, path in {"out": results, "computed": computed}.items() if path}
     known = read_notebook(source).defaults
     check_names({**page.parameters, **paths}, known, f"{source.name}, run by profile {profile.name}, has no parameter")
