@@ -95,8 +95,9 @@ class Recorded(Source):
         return stats if wanted == list(range(len(stats))) else stats.take(wanted)
 
     def times_seen(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """How often the model has seen each text in training, (N,)."""
-        return recorded_times(self.name, texts)
+        """How often the model has seen each text in training, (N,); texts and errors as for `score`."""
+        times = pq.read_table(_training(self.name), columns=["times"])["times"].to_numpy().astype(np.int64)
+        return times[_numbers(self.name, texts)]
 
     def benchmark(self) -> Benchmark:
         """The benchmark with a number in place of each text."""
@@ -164,12 +165,6 @@ def _numbers(model: str, texts: Sequence[str]) -> list[int]:
 def recorded_baselines(name: str) -> list[dict[str, Any]]:
     """The AUCs of baselines that see no model, measured when a benchmark was recorded, as JSON of results."""
     return read_provenance(_file(name))["blind"]
-
-
-def recorded_times(model: str, texts: Sequence[str]) -> NDArray[np.int64]:
-    """How often a model has seen each of these texts in training, (N,); texts and errors as for `Recorded.score`."""
-    times = pq.read_table(_training(model), columns=["times"])["times"].to_numpy().astype(np.int64)
-    return times[_numbers(model, texts)]
 
 
 def recorded_provenance(model: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import yaml
 
 from mialib.attacks import probe
 from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval, auc
 from mialib.model_selection import folds
@@ -28,7 +29,7 @@ from replication.lab import source as lab_source
 from replication.lab.recipes import Training, Unlearning
 from replication.lab.source import LabCorpus, corpora_of, corpora_of_recipe, lab_recipe, member_times
 from replication.profile import load_profile
-from replication.recorded import UNTOUCHED, is_recorded, recorded_models, recorded_times, write_recorded
+from replication.recorded import UNTOUCHED, is_recorded, recorded_models, write_recorded
 
 LABELS = np.repeat([1, 0], 100)
 PLACE = Target(model="m", benchmark="b")
@@ -96,7 +97,7 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
                 assert set(side.resolved_options()) <= set(DETECTORS[side.detector].hyperparameters), claim.id
             assert side.detector != "neighbor" or place.masked
             if is_recorded(model):
-                assert recorded_times(model, load_benchmark(place.benchmark).texts).any()
+                assert find(model).times_seen(load_benchmark(place.benchmark).texts).any()
             else:
                 assert set(trained_corpora(model)) & set(corpora_of(place.benchmark)), "it has read the members"
 
@@ -109,7 +110,7 @@ def test_groups_of_members_are_those_that_the_recipes_treat_alike():
         place = CLAIMS.settings[setting]
         if is_recorded(place.model):
             benchmark = load_benchmark(place.benchmark)
-            times = recorded_times(place.model, benchmark.texts)[group.indices(benchmark.labels)]
+            times = find(place.model).times_seen(benchmark.texts)[group.indices(benchmark.labels)]
             assert len(set(times.tolist())) == 1, claim.id
             continue
         recipe, n_members = profile.models[place.model].recipe, profile.corpora[place.benchmark].members

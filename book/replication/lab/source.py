@@ -276,11 +276,10 @@ def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | 
 
 
 def rows_to_write(name: str, n: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
-    """Texts of a benchmark or corpus with their labels (1 = member), members first, for a file.
+    """Texts of a benchmark, a corpus or one role of it, with their labels (1 = member), members first, for a file.
 
-    A corpus of non-members alone gives these, `lab/en:background` one role alone. If one fair coin dealt both sides,
-    each row also has `coin_duplicates: 1`. `n` are drawn at random, half of them members, from the packages that are
-    installed. ValueError for more than there are.
+    If one fair coin dealt both sides, each row also has `coin_duplicates: 1`. `n` are drawn at random, half of them
+    members, from the packages that are installed; ValueError for more than there are.
     """
     corpus, is_one_role, role = name.partition(":")
     if is_one_role and "~" not in name:
