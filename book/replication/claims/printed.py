@@ -151,9 +151,8 @@ def spread_between(estimates: ArrayLike, errors: ArrayLike, level: float = 0.95)
 
     degrees, most = len(values) - 1, 100 * (np.ptp(values) + np.sqrt(variances.max()))
     wanted = (degrees, *chi2.ppf([(1 + level) / 2, (1 - level) / 2], degrees))
-    return Interval(
-        *(0.0 if excess(0, of) <= 0 else float(brentq(excess, 0, most, args=(of,))) for of in wanted), level
-    )
+    estimate, low, high = (0.0 if excess(0, of) <= 0 else float(brentq(excess, 0, most, args=(of,))) for of in wanted)
+    return Interval(estimate, low, high, level)
 
 
 def _errors(

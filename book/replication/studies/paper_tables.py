@@ -113,7 +113,7 @@ def columns_of_figures(profile: Profile) -> list[tuple[str, str, Column]]:
             continue
         models, benchmarks = pages.as_list(parameters["models"]), pages.as_list(parameters["benchmarks"])
         models = models * len(benchmarks) if len(models) == 1 else models
-        more = {key: parameters.get(key) for key in ("references", "corpora", "masked", "n_neighbors")}
+        more: dict[str, Any] = {key: parameters.get(key) for key in ("references", "corpora", "masked", "n_neighbors")}
         n_training = max(parameters.get("sizes", [N_TRAINING]))
         probe = {"unseen": pages.optional(parameters.get("real")), "n_training": n_training}
         for target in pages.targets(models, benchmarks, **more):

@@ -144,7 +144,8 @@ def gather_scores(page: Sequence[tuple[Target, str]], lengths: Any, recorded: Pa
     computed where nothing of it is recorded. A seed that any cell lacks is left out of all.
     """
     blocks, left_out, ran = [], [], []
-    recorded_rows, not_counted = defaultdict(list), defaultdict(list)  # by cell, and by reason
+    recorded_rows: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)  # by cell
+    not_counted: dict[str, list[dict[str, Any]]] = defaultdict(list)  # by reason
     for row in read_recorded(recorded):
         recorded_rows[row["model"], row["benchmark"], row["n_words"]].append(row)
     for target, condition in page:
@@ -154,7 +155,8 @@ def gather_scores(page: Sequence[tuple[Target, str]], lengths: Any, recorded: Pa
         for n_words, short in too_long.items():
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
         for n_words in possible:
-            texts, by_seed = texts_hash(benchmark, n_words, target.corpus), defaultdict(list)
+            texts = texts_hash(benchmark, n_words, target.corpus)
+            by_seed: dict[int, list[dict[str, Any]]] = defaultdict(list)
             for row in recorded_rows[target.model, target.benchmark, n_words]:
                 why = _recorded_for(row, target, n_words, texts)
                 (not_counted[why] if why else by_seed[row["seed"]]).append(row)
