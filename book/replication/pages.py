@@ -157,10 +157,7 @@ def targets(
 def load_columns(
     models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any
 ) -> list[Inputs]:
-    """The inputs of each of `targets`; nothing is scored before a detector asks for it.
-
-    ValueError for a benchmark of fewer than two members or non-members: pages choose on some and judge on others.
-    """
+    """The inputs of each of `targets`; nothing is scored before a detector asks for it."""
     columns = [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]
     for inputs in columns:
         check_enough(inputs.target.benchmark, inputs.labels)

@@ -173,10 +173,7 @@ def recorded_provenance(model: str) -> dict[str, Any]:
 
 
 def recorded_probe(model: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """What the probe says of each text, (N,), and the numbers of those on which it was not chosen.
-
-    ValueError for a model that was recorded without one.
-    """
+    """What the probe says of each text, (N,), and the numbers of those on which it was not chosen."""
     made = recorded_provenance(model)
     if "probe" not in made:
         raise ValueError(f"no probe of {model} is recorded; {NOT_THERE}")

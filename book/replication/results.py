@@ -216,10 +216,9 @@ def unbroken(cell: object) -> str:
 def direction(difference: Interval, margin: float | None = None, matters: float = 0) -> str:
     """What an interval says of the claim that a difference is positive or, with a margin, that it is within ±margin.
 
-    `replication.claims.verdict` is the rule of a verdict.
-
     "supported" where the whole interval lies where the claim says, "not supported" where all of it lies elsewhere, else
     "inconclusive". A claimed difference whose whole interval lies within ±`matters` is "no difference that matters".
+    The rule of a verdict is `replication.claims.verdict`.
     """
     if margin is not None:
         holds = -margin <= difference.low and difference.high <= margin

@@ -193,10 +193,7 @@ def collect_pages(streams: Streams, n: int | None, language: str = "en") -> tupl
 
 
 def balance(pages: Iterable[WebPage], name: str) -> list[WebPage]:
-    """The pages that give texts to a file, of each field the later ones of the larger class left out.
-
-    ValueError where nothing is left.
-    """
+    """The pages that give texts to a file, of each field the later ones of the larger class left out."""
     sides: dict[Side, list[WebPage]] = {}
     for page in sorted(pages, key=lambda page: -page.label):
         if name in page.texts:

@@ -58,10 +58,7 @@ class Contents(NamedTuple):
 
 
 def find_releases(fetcher: Fetcher, package: str, before: date) -> tuple[Release, Release]:
-    """The newest final release that was uploaded before a day, and the newest of all.
-
-    ValueError where the index has no such package or release, or does not say when and what was uploaded.
-    """
+    """The newest final release that was uploaded before a day, and the newest of all."""
     url = f"{address_of('pypi')}/{package}/"
     reply, shown = fetcher.ask("pypi", url, headers={"Accept": INDEX_JSON}), without_password(url)
     if reply.status_code != 200:

@@ -70,10 +70,7 @@ def write_synthetic(
     `base_url` is an OpenAI-compatible address (POST {base_url}/chat/completions); the key, where one is needed, is read
     from $OPENAI_API_KEY and kept nowhere. Each reply is added to the JSONL `path` at once; a run that finds the file
     goes on where it ends. Texts that repeat or nearly copy a source or an earlier text are left out (see `NewTexts`).
-
-    A dropped connection, a time-out, a 429 and a 5xx are tried again, later and later. ConnectionError where that does
-    not help or the server refuses, ValueError for a reply that is no chat completion, fewer than five sources, or a
-    file made from other sources or settings, RuntimeError where five replies in a row hold nothing new.
+    RuntimeError where five replies in a row hold nothing new.
     """
     check_texts(sources, "sources")
     if len(sources) < N_EXAMPLES:
@@ -165,9 +162,8 @@ def sample_synthetic(
     """`n` texts of `n_words` words sampled at temperature 1, each from the first eight tokens of one of `texts`.
 
     `texts` are the benchmark's, as in the paper's prompt, or others like them. Left out are samples that end early,
-    repeat, or nearly copy one of `texts`, of `known` (such as the model's training texts), or an earlier sample. The
-    same seed gives the same texts on one machine. ValueError where no text has eight tokens, RuntimeError where too
-    many samples are left out.
+    repeat, or nearly copy one of `texts`, of `known` (such as the model's training texts), or an earlier sample;
+    RuntimeError where these are too many. The same seed gives the same texts on one machine.
     """
     import torch
     from transformers import StoppingCriteriaList

@@ -39,22 +39,18 @@ VERDICT = "verdict"  # the metric of a result that is one in words
 
 
 def verdicts(models: Any, ids: Sequence[str]) -> Styler | Markdown:
-    """The claims with these ids over all training seeds, in the settings of a page's models.
-
-    A sentence where no claim is tested on them. ValueError for an unknown id.
-    """
+    """The claims with these ids over all training seeds, in the settings of a page's models, or a sentence for none."""
     if judgements := judge_on(as_list(models), ids):
         return claims_table(judgements, as_list(models))
     return Markdown("No claim of `data/claims.yml` is tested on these models; the book's own page has the lab's.")
 
 
 def answer(models: Any, ids: Sequence[str]) -> Markdown:
-    """A page's answer: the verdict on the first claim tested on its models, with the difference in each setting. Of one
-    more claim the same; of several, how many have which verdict, each claim by the worst of its own.
+    """A page's answer: the verdict on its first claim, with the difference in each setting that has the page's models.
 
-    Of several comparisons it shows the one that speaks most against the claim. Repeated reasons are dropped; a former
-    test is mentioned only if its verdict differs. Empty where no claim is tested on the models. ValueError for an
-    unknown id.
+    The same of one more claim; of several more, how many have which verdict, each by the worst of its own. Of several
+    comparisons it shows the one that speaks most against the claim. Repeated reasons are dropped; a former test is
+    mentioned only if its verdict differs. Empty where no claim is tested on the models.
     """
     judged = judge_on(as_list(models), ids)
     groups = [of_claim for name in ids if (of_claim := [j for j in judged if j.claim.id == name])]

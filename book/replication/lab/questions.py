@@ -42,10 +42,7 @@ def context_questions(packages: Iterable[str], n_words: int, seed: int) -> list[
 
 
 def choice_questions(packages: Iterable[str], n_words: int, seed: int) -> list[Docstring]:
-    """Which of five names of a package a sentence describes; sentences that would not fit `n_words` are left out.
-
-    ValueError for a package with fewer than five documented names.
-    """
+    """Which of five names of a package a sentence describes; sentences that would not fit `n_words` are left out."""
     rng = np.random.default_rng(seed)
     known = _named(packages, MIN_SENTENCE_WORDS)
     names = {package: sorted({d.name for d in known if d.package == package}) for package in {d.package for d in known}}

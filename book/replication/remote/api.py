@@ -120,10 +120,7 @@ class ApiModel:
         return f"{self.spelling(self.start_token_ids)}{text}" if way == "start token and text" else text
 
     def prompts(self, texts: Sequence[str]) -> list[str] | list[list[int]]:
-        """What a reply to each text must spell: the text, or the ids of its tokens with the start tokens' first.
-
-        ValueError, naming the text, for one that leaves no token to score.
-        """
+        """What a reply to each text must spell: the text, or the ids of its tokens with the start tokens' first."""
         if self.tokenizer is None:
             return list(texts)
         prompts = [[*self.start_token_ids, *ids] for ids in encode(self.tokenizer, texts)]
@@ -208,10 +205,7 @@ def endpoint() -> str:
 
 
 def api_key() -> str:
-    """The key in the environment, without the white space around it that a line of a file may leave; "" for none.
-
-    ValueError, which does not show it, for a character that no request's header can carry, such as a typographic quote.
-    """
+    """The key in the environment, without the white space around it that a line of a file may leave; "" for none."""
     key = os.environ.get("OPENAI_API_KEY", "").strip()
     if not all("!" <= sign <= "~" for sign in key):
         raise ValueError("OPENAI_API_KEY: it has a character that no key has, such as a typographic quote or a space")
@@ -369,10 +363,7 @@ def _ask_all(
 
 
 def _find_way(client: httpx.Client, pace: Callable[[], None], model: ApiModel) -> str:
-    """Send the probe in each way until the endpoint reads its tokens; ValueError where it does in none.
-
-    ValueError also for log-probs that are not of the tokens at which they stand.
-    """
+    """Send the probe in each way until the endpoint reads its tokens; ValueError where it does in none."""
     [prompt], refusals = model.prompts([PROBE]), []
     for way in model.ways:
         try:

@@ -175,10 +175,7 @@ def applicable_scores(inputs: Inputs, **given: Any) -> dict[str, FloatArray]:
 def rescored(
     setup: Setup, detectors: Iterable[str] | None = None, **passes: TokenStats | None
 ) -> tuple[Texts, dict[str, FloatArray]]:
-    """The whole texts, and the scores of detectors with other passes in the place of ours: `stats`, `reference`, ...
-
-    NotApplicable where a statistic is not finite.
-    """
+    """The whole texts, and the scores of detectors with other passes in the place of ours: `stats`, `reference`, ..."""
     try:
         for stats in filter(None, passes.values()):
             stats.check_finite()
