@@ -19,9 +19,7 @@ class NearDuplicates:
     def __init__(self, texts: Iterable[str] = (), language: str = "en") -> None:
         self.language = language
         self.seen: set[tuple[str, ...]] = set()
-        self.whole: set[str] = set()
-        texts = list(texts)
-        self.whole |= self._plain(texts)
+        self.whole = _plain(texts := list(texts))
         self.add(*texts)
 
     def add(self, *texts: str, n_words: int | None = None) -> None:
@@ -42,7 +40,7 @@ class NearDuplicates:
 
         Case and white space do not count.
         """
-        plain = self._plain(texts)
+        plain = _plain(texts)
         if plain & self.whole:
             return self.REPEATED
         if self.holds(*texts):
@@ -51,8 +49,9 @@ class NearDuplicates:
         self.add(*texts)
         return ""
 
-    def _plain(self, texts: Iterable[str]) -> set[str]:
-        return {" ".join(words(text, self.language)).casefold() for text in texts}
-
     def _ngrams(self, texts: Iterable[str], n_words: int | None) -> set[tuple[str, ...]]:
         return set().union(*(ngrams(words(text, self.language)[:n_words]) for text in texts))
+
+
+def _plain(texts: Iterable[str]) -> set[str]:
+    return {" ".join(text.split()).casefold() for text in texts}
