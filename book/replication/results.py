@@ -69,12 +69,9 @@ class Result:
 
 
 FPRS = {"tpr_at_5_fpr": 0.05, "tpr_at_1_fpr": 0.01, "tpr_at_10_fpr": 0.1}
-METRICS: dict[str, tuple[Callable[..., Interval], Callable[..., Comparison]]] = {  # its interval, and two detectors'
-    "auc": (auc_interval, compare_auc),
-    **{
-        name: (partial(tpr_at_fpr_interval, fpr=fpr), partial(compare_tpr_at_fpr, fpr=fpr))
-        for name, fpr in FPRS.items()
-    },
+METRICS: dict[str, tuple[Callable[..., Interval], Callable[..., Comparison]]] = {"auc": (auc_interval, compare_auc)}
+METRICS |= {  # of each its interval, and the comparison of two detectors
+    name: (partial(tpr_at_fpr_interval, fpr=fpr), partial(compare_tpr_at_fpr, fpr=fpr)) for name, fpr in FPRS.items()
 }
 BOTH = ("auc", "tpr_at_5_fpr")
 SIGNIFICANT = 0.05

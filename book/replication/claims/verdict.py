@@ -23,13 +23,10 @@ from replication.claims.spec import CHANCE, CLAIMS_FILE, Claim, Claims, load_cla
 from replication.lab.source import Lab
 from replication.profile import check_names
 from replication.recorded import is_recorded, recorded_provenance
-from replication.results import CONFOUNDED, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
+from replication.results import CONFOUNDED, FPRS, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
 
-COMPARE: dict[str, Callable[..., Comparison]] = {
-    "auc": compare_auc_over_seeds,
-    "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds,
-    "tpr_at_1_fpr": partial(compare_tpr_at_fpr_over_seeds, fpr=0.01),
-}
+COMPARE: dict[str, Callable[..., Comparison]] = {"auc": compare_auc_over_seeds}
+COMPARE |= {name: partial(compare_tpr_at_fpr_over_seeds, fpr=fpr) for name, fpr in FPRS.items()}
 WORST_FIRST = ("not supported", NO_DIFFERENCE, "inconclusive", UNSHOWN, "supported")
 SEEDS_OF_A_VERDICT = 3
 
