@@ -130,6 +130,7 @@ def said(tab, code=None, wait=15_000):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine: apt-get install chromium")
+@pytest.mark.usefixtures("home_of_all_pages")
 class TestInABrowser:
     @pytest.mark.parametrize("tab", ["file", "server"], indirect=True)
     def test_detectors_typed_in_give_what_mialib_gives(self, tab, inputs, tmp_path):

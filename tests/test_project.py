@@ -1,7 +1,6 @@
 """The project's own files: ranges, pins and the conda door agree, and the profile, notebooks and pages fit together."""
 
 import ast
-import json
 import re
 import subprocess
 import tomllib
@@ -189,17 +188,3 @@ def test_the_workflow_runs_the_readmes_commands_and_only_those_of_the_makefile()
     assert set(WORKFLOW[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}, "YAML reads `on` as true"
     for job in ("publish", "release"):
         assert WORKFLOW["jobs"][job]["needs"] == "book", "nothing is published that was not tested"
-
-
-def test_the_container_files_name_what_is_there():
-    container = (ROOT / "Containerfile").read_text()
-    developing = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
-    python = re.search(r"^FROM python:([\d.]+)-slim$", container, re.M)[1]
-    assert developing["image"] == f"python:{python}" and f">={python}" == PROJECT["requires-python"]
-    makefile = (ROOT / "Makefile").read_text()
-    for command in (*re.findall(r"^RUN (make .*)", container, re.M), developing["postCreateCommand"]):
-        assert command == "make .venv/installed" and "INSTALLED = .venv/installed" in makefile
-    assert 'CMD ["make", "book"]' in container
-    ignored = (ROOT / ".gitignore").read_text()
-    for line in (ROOT / ".dockerignore").read_text().split():
-        assert line.removeprefix("**/") in ignored, f"{line}: only what is generated is left out"

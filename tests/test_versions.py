@@ -36,7 +36,7 @@ from mialib.versions import VERSIONS
 from replication.builders import synthetic, unseen
 from replication.claims import scores, spec
 from replication.claims.over_seeds import compare_auc_over_seeds
-from replication.lab import dealing, places, training
+from replication.lab import dealing, docstrings, training
 from replication.lab.corpora import read_corpus
 from replication.lab.patents import generate_patents
 from replication.lab.recipes import Corpus, Masked, Training, Unlearning
@@ -213,7 +213,7 @@ def gathering():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.py"
         path.write_text(source)
-        of_kind = {kind: [*read("package", "a.py", places.parse(path))] for kind, read in places.READ.items()}
+        of_kind = {kind: [*read("package", "a.py", docstrings.parse(path))] for kind, read in docstrings.READ.items()}
     found = {kind: [[one.text, one.name, one.path] for one in of] for kind, of in of_kind.items()}
     found["patents"] = generate_patents(2, seed=3)
     return found

@@ -4,8 +4,6 @@ A blind baseline (`mialib.blind`) sees the texts and no model. Where it does bet
 that the detectors' AUC is of membership.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -130,9 +128,6 @@ def leak_text(names: Iterable[str]) -> str:
 def name_of(result: Result) -> str:
     """A blind baseline's name."""
     return result.row.removeprefix(BLIND_PREFIX)
-
-
-# --- the published benchmarks ---
 
 
 def measure_parts(name: str) -> tuple[list[Result], dict[str, Any]]:

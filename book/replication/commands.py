@@ -1,7 +1,5 @@
 """The commands that the book's package adds to `mialib`: building the book, recording, benchmarks of today."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -25,10 +23,17 @@ from mialib.commands.cli import (
 from mialib.commands.output import say
 from replication import BOOK_DATA
 
+SNAKEMAKE = ["--rerun-incomplete", "--show-failed-logs", "--quiet", "reason", "host", "--scheduler", "greedy"]
+SNAKEMAKE += ["--resources", "gpu=1", "--max-checksum-file-size", "0"]
 DAY = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD"}
 MONTH = {"formats": ["%Y-%m-%d", "%Y-%m"], "metavar": "YYYY-MM[-DD]"}
 lab_app = typer.Typer(no_args_is_help=True, help="Models whose training set is known by coin flip.")
 app.add_typer(lab_app, name="lab")
+
+
+def n_cores() -> int:
+    """The cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @app.command("build", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -43,9 +48,16 @@ def build_command(
 
     Other options are Snakemake's: -n says what would be run, --unlock removes the lock of a build that was killed.
     """
-    from replication.pipeline import command
+    from replication.pipeline.notebooks import clone
+    from replication.profile import check_names, load_profile
 
-    command.build(page, profile, only, cores, context.args)
+    root = clone()
+    pages = load_profile(root / "data" / "profiles" / f"{profile}.yml").notebooks
+    check_names([page] if page else [], pages, f"profile {profile} has no page of a notebook")
+    config = ["--config", f"profile={profile}", f"only={only}", f"page={page}"]
+    os.chdir(root)
+    command = [sys.executable, "-m", "snakemake", "--cores", str(cores or n_cores()), *SNAKEMAKE, *config]
+    os.execv(sys.executable, [*command, *context.args])
 
 
 @app.command("notebook")
@@ -94,12 +106,12 @@ def student(
     """
     from replication.pipeline.notebooks import NOTEBOOKS, clone
     from replication.pipeline.student import write_builds
+    from replication.profile import check_names
 
     clone()
-    known = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
-    if unknown := [page for page in pages or [] if page not in known]:
-        raise ValueError(f"there is no notebook {unknown[0]!r}; there are: {', '.join(known)}")
-    written = write_builds([known[page] for page in pages or known], output)
+    paths = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
+    check_names(pages or [], paths, f"{NOTEBOOKS} has no notebook")
+    written = write_builds([paths[page] for page in pages or paths], output)
     say(f"{output}: {len(written)} notebooks, half of them for students and half with the solutions")
 
 
@@ -117,14 +129,13 @@ def slides_command(
     from mialib.store import atomic_path
     from replication.pipeline import slides as slide_show
     from replication.pipeline.notebooks import clone
-    from replication.profile import load_profile
+    from replication.profile import check_names, load_profile
 
     if pages and lesson:
         raise ValueError("give pages or --lesson, not both")
     folder, of_book = clone() / "book" / "pages", load_profile().notebooks
     wanted = pages or (slide_show.lesson_pages(lesson) if lesson else list(of_book))
-    if unknown := [page for page in wanted if page not in of_book]:
-        raise ValueError(f"the book has no page {unknown[0]!r} that a notebook makes; it has: {', '.join(of_book)}")
+    check_names(wanted, of_book, "the book has no page of a notebook")
     files = [folder / f"{page}.ipynb" for page in wanted]
     for missing in (file for file in files if not file.is_file()):
         logging.info("%s: left out, since it has not run", missing.stem)
@@ -318,7 +329,6 @@ def lab_build(
     from replication.lab import building
     from replication.lab.recipes import load_recipes
     from replication.lab.source import lab_recipe
-    from replication.pipeline.command import n_cores
 
     recipes = load_recipes()
     for name in names or ():
@@ -381,15 +391,14 @@ def construct(
     from replication.builders import construct as builders
     from replication.builders.fetch import Fetcher
     from replication.builders.sources import Dates
+    from replication.profile import check_names
 
     by_date = {"members-before": members_before, "non-members-after": non_members_after}
-    given: dict[str, Any] = {**by_date, "released-before": released_before}
-    given |= {"packages": packages.replace(",", " ").split(), "length": length}
-    given |= {"publications": publications, "category": category}
+    given: dict[str, Any] = {**by_date, "released-before": released_before, "length": length, "category": category}
+    given |= {"packages": packages.replace(",", " ").split(), "publications": publications}
     needs = {"wikimia": [*by_date], "patentmia": [*by_date, "publications"], "arxivmia": [*by_date, "category"]}
     needs |= {"dolmabook": [*by_date], "docstrings": ["released-before", "packages"]}
-    if kind not in needs:
-        raise ValueError(f"unknown kind of benchmark {kind!r}; known: {', '.join(needs)}")
+    check_names([kind], needs, "there is no kind of benchmark")
     takes = {*needs[kind], *(["length"] if kind in ("wikimia", "docstrings") else [])}
     if wrong := [name for name, value in given.items() if value and name not in takes]:
         raise ValueError(f"{kind} takes no --{wrong[0]}")
@@ -400,15 +409,10 @@ def construct(
         day, lengths = given["released-before"].date(), length or builders.DOCSTRING_LENGTHS
         builders.docstrings(out, fetcher, day, given["packages"], texts, lengths, seed)
     else:
-        dates, n = Dates(*(given[name].date() for name in by_date)), texts or 250
-        if kind == "wikimia":
-            builders.wikimia(out, fetcher, dates, n, length or builders.WIKIMIA_LENGTHS, seed)
-        elif kind == "patentmia":
-            builders.patentmia(out, fetcher, dates, n, given["publications"], seed)
-        elif kind == "arxivmia":
-            builders.arxivmia(out, fetcher, dates, n, given["category"], seed)
-        else:
-            builders.dolmabook(out, fetcher, dates, n, seed)
+        dates = Dates(*(given[name].date() for name in by_date))
+        more = {"wikimia": length or builders.WIKIMIA_LENGTHS, "patentmia": publications, "arxivmia": category}
+        build = getattr(builders, kind)
+        build(out, fetcher, dates, texts or 250, *([more[kind]] if kind in more else []), seed=seed)
     files = ", ".join(sorted(path.name for path in out.glob("*.jsonl")))
     say(f"{out}: {files}; what is in them, and how fair the split is: {out / 'README.md'}")
 

@@ -1,7 +1,5 @@
 """Which texts a page shows token by token, chosen by a rule, and what all texts say of what one strip seems to show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,11 +19,8 @@ from replication.tables import text_table
 def typical_pair(labels: ArrayLike, scores: ArrayLike, quantile: float = 0.5) -> tuple[int, int]:
     """The member and the non-member whose score is at a quantile of its class, by default the median.
 
-    Between two texts it is the lower one. Chosen by a rule, so that nobody picks an example. ValueError for a quantile
-    outside [0, 1].
+    Between two texts it is the lower one. Chosen by a rule, so that nobody picks an example.
     """
-    if not 0 <= quantile <= 1:
-        raise ValueError(f"a quantile lies in [0, 1], got {quantile}")
     labels, scores = np.asarray(labels), np.asarray(scores)
     pair = []
     for label in (1, 0):

@@ -1,7 +1,5 @@
 """The book's figures: each function draws one kind of picture from numbers that were computed elsewhere."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

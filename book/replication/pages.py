@@ -1,10 +1,8 @@
 """What every page calls: its parameters as lists and targets, its columns as inputs, and whether a benchmark leaks."""
 
-from __future__ import annotations
-
 import linecache
-import math
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from reprlib import repr as short_repr  # of any value, however long
 from string import ascii_lowercase
@@ -17,7 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import Markdown
 from myst_nb import glue as glue_one
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.sources import find
@@ -27,7 +25,7 @@ from mialib.shared.schema import one_line
 from replication import blind_tables
 from replication.lab.recipes import by_group
 from replication.lab.source import Lab
-from replication.profile import INSTALLS, check_parameters, names_given
+from replication.profile import INSTALLS, check_names, names_given
 from replication.recorded import Recorded
 
 FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them
@@ -48,7 +46,7 @@ def begin() -> None:
         match [cell for cell in shell.user_ns.get("In", []) if not cell.startswith(INSTALLS)]:
             # Papermill only warns. It runs its own cell after the page's parameters; a reader may run cells otherwise.
             case ["", parameters, injected, _] if injected.startswith("# Parameters\n"):
-                check_parameters(names_given(injected), names_given(parameters), "this page")
+                check_names(names_given(injected), names_given(parameters), "this page has no parameter")
 
 
 def check_size(model: str) -> None:
@@ -97,15 +95,11 @@ def optional(value: Any) -> Any:
 
 def numbers(value: Any, name: str) -> list[float]:
     """A notebook parameter as finite numbers; ValueError, with the parameter's name, for anything else."""
-    found = []
-    for entry in as_list(value):
-        try:
-            found.append(float(entry))
-        except ValueError:
-            found.append(math.nan)
-        if not math.isfinite(found[-1]):
-            raise ValueError(f"{name}: a finite number is expected, got {short_repr(entry)}")
-    return found
+    try:
+        return TypeAdapter(list[FiniteFloat]).validate_python(entries := as_list(value))
+    except ValidationError as error:
+        wrong = entries[int(error.errors()[0]["loc"][0])]
+        raise ValueError(f"{name}: a finite number is expected, got {short_repr(wrong)}") from None
 
 
 def whole_numbers(value: Any, name: str) -> list[int]:
@@ -145,29 +139,25 @@ def targets(
     names = as_list(models)
     if not names:
         raise ValueError("models: at least one model is needed")
-    given = {"benchmarks": benchmarks, "references": references, "corpora": corpora} | others
-    columns = {name: one_for_each(value, len(names), name, "models") for name, value in given.items()}
-    if None in columns["benchmarks"]:
+    lists = {"benchmarks": benchmarks, "references": references, "corpora": corpora} | others
+    fields = {FIELDS.get(key, key): one_for_each(of, len(names), key, "models") for key, of in lists.items()}
+    if None in fields["benchmark"]:
         raise ValueError("benchmarks: each model needs one")
-    fields = {FIELDS.get(name, name): of for name, of in columns.items()}
-    rows = [{field: of[i] for field, of in fields.items() if of[i] is not None} for i in range(len(names))]
+    rows = [{key: of[i] for key, of in fields.items() if of[i] is not None} for i in range(len(names))]
     try:
         made = [Target(model=model, start_token=start_token, **row) for model, row in zip(names, rows, strict=True)]
     except ValidationError as error:
         raise ValueError(one_line(error)) from None
-    for i, target in enumerate(made):
-        if target.column in [other.column for other in made[:i]]:
-            raise ValueError(f"{target.column!r} is asked for twice; a page has one column for each")
+    for column, n in Counter(target.column for target in made).items():
+        if n > 1:
+            raise ValueError(f"{column!r} is asked for twice; a page has one column for each")
     return made
 
 
 def load_columns(
     models: Any, benchmarks: Any, references: Any = None, corpora: Any = None, **others: Any
 ) -> list[Inputs]:
-    """The inputs of each of `targets`; nothing is scored before a detector asks for it.
-
-    ValueError for a benchmark of fewer than two members or non-members: pages choose on some and judge on others.
-    """
+    """The inputs of each of `targets`; nothing is scored before a detector asks for it."""
     columns = [load_inputs(target) for target in targets(models, benchmarks, references, corpora, **others)]
     for inputs in columns:
         check_enough(inputs.target.benchmark, inputs.labels)

@@ -84,13 +84,13 @@ def load_profile(path: str | Path | None = None) -> Profile:
     return read_profile(Path(path or profile_path()), Profile)
 
 
-def check_parameters(given: Iterable[str], known: Iterable[str], page: str) -> None:
-    """ValueError for names that are none of a page's parameters, with the one that may be meant."""
-    known = sorted(known)
-    if unknown := sorted(set(given) - set(known)):
+def check_names(names: Iterable[str], known: Iterable[str], where: str) -> None:
+    """ValueError for names that are not known, each with the one that may be meant; `where` is lacking them."""
+    known = list(known)
+    if unknown := sorted(set(names) - set(known)):
         alike = [get_close_matches(name, known, n=1) for name in unknown]
         said = [f"{name!r} ({one[0]}?)" if one else repr(name) for name, one in zip(unknown, alike, strict=True)]
-        raise ValueError(f"{page} has no parameter {', '.join(said)}; it has: {', '.join(known)}")
+        raise ValueError(f"{where} {', '.join(said)}; it has: {', '.join(sorted(known))}")
 
 
 def names_given(code: str) -> set[str]:

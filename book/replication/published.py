@@ -13,8 +13,6 @@ The file has one row per printed number and is keyed by its first five columns:
     marker   `*` where the paper prints one, else empty
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from math import isnan
 from typing import NamedTuple
@@ -22,6 +20,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from replication import BOOK_DATA
+from replication.profile import check_names
 from replication.results import DASH
 from replication.tables import METRIC_LABELS
 
@@ -72,10 +71,9 @@ def load_published(paper: str | None = None, item: str | None = None) -> pd.Data
     types = dict.fromkeys(["paper", "item", "row", "column", "metric", "marker"], "str") | {"value": "float64"}
     published = pd.read_csv(PUBLISHED_CSV, dtype=types, keep_default_na=False, na_values={"value": [""]})
     for name, wanted in (("paper", paper), ("item", item)):
-        known = sorted(published[name].unique())
-        if wanted is not None and wanted not in known:
-            raise ValueError(f"unknown {name} {wanted!r}; known: {', '.join(known)}")
-        published = published[published[name] == wanted] if wanted else published
+        if wanted:
+            check_names([wanted], published[name].unique(), f"{PUBLISHED_CSV.name} has no {name}")
+            published = published[published[name] == wanted]
     return published.reset_index(drop=True)
 
 
@@ -96,10 +94,8 @@ def printed_column(paper: str, item: str, column: str) -> str | None:
     """The column `BENCHMARK / MODEL` of a paper's table; None where the table has the model and not the benchmark, or
     the model is None: nothing then stands next to ours. ValueError for a model that it does not have."""
     columns = set(load_published(paper, item)["column"])
-    models = sorted({name.rpartition(" / ")[2] for name in columns})
-    model = column.rpartition(" / ")[2]
-    if model not in [*models, "None"]:
-        raise ValueError(f"{paper} {item} prints nothing of {model!r}; it has: {', '.join(models)}")
+    models = {name.rpartition(" / ")[2] for name in columns}
+    check_names({column.rpartition(" / ")[2]} - {"None"}, models, f"{paper} {item} prints nothing of")
     return column if column in columns else None
 
 
@@ -133,8 +129,8 @@ def _along(paper: str, item: str, name: str, metric: str) -> dict[str, tuple[flo
         if not found.empty:
             rows = zip(found[other], found["value"], found["marker"], strict=True)
             return {key: (None if isnan(value) else value, marker) for key, value, marker in rows}
-    known = [*cells["column"].unique(), *cells["row"].unique()]
-    raise ValueError(f"{paper} {item} prints no {metric} of {name!r}; it has: {', '.join(known)}")
+    names = ", ".join([*cells["column"].unique(), *cells["row"].unique()])
+    raise ValueError(f"{paper} {item} prints no {metric} of {name!r}; it has: {names}")
 
 
 def surp_best_cell() -> tuple[float, float]:

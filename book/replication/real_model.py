@@ -4,8 +4,6 @@
 from a finished build), and by benchmark and detector each text's score: `scores.parquet`, `samples.parquet`. No text.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

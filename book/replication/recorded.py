@@ -22,8 +22,6 @@ Files of rows, `data/recorded/*.parquet` (`mialib record`), hold scores and rank
 trains none. A row counts only where the versions of what computed it (`mialib.versions`) are today's.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 from collections import Counter
@@ -97,8 +95,9 @@ class Recorded(Source):
         return stats if wanted == list(range(len(stats))) else stats.take(wanted)
 
     def times_seen(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """How often the model has seen each text in training, (N,)."""
-        return recorded_times(self.name, texts)
+        """How often the model has seen each text in training, (N,); texts and errors as for `score`."""
+        times = pq.read_table(_training(self.name), columns=["times"])["times"].to_numpy().astype(np.int64)
+        return times[_numbers(self.name, texts)]
 
     def benchmark(self) -> Benchmark:
         """The benchmark with a number in place of each text."""
@@ -146,9 +145,6 @@ def identity_of(corpus: str) -> str:
     return hash_of(source.frequency.counts.tolist()) if isinstance(source, Recorded) else corpus_identity(corpus)
 
 
-# --- reading ---
-
-
 def recorded_models() -> dict[str, list[int]]:
     """The models that are recorded, by benchmark and size, and the training seeds of each."""
     made = [read_provenance(path) for path in LADDER_FOLDER.glob("*-seed-*.parquet")]
@@ -171,22 +167,13 @@ def recorded_baselines(name: str) -> list[dict[str, Any]]:
     return read_provenance(_file(name))["blind"]
 
 
-def recorded_times(model: str, texts: Sequence[str]) -> NDArray[np.int64]:
-    """How often a model has seen each of these texts in training, (N,); texts and errors as for `Recorded.score`."""
-    times = pq.read_table(_training(model), columns=["times"])["times"].to_numpy().astype(np.int64)
-    return times[_numbers(model, texts)]
-
-
 def recorded_provenance(model: str) -> dict[str, Any]:
     """What a model was made by: recipe, tokens, seconds, device, versions, parameters."""
     return read_provenance(_training(model))
 
 
 def recorded_probe(model: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """What the probe says of each text, (N,), and the numbers of those on which it was not chosen.
-
-    ValueError for a model that was recorded without one.
-    """
+    """What the probe says of each text, (N,), and the numbers of those on which it was not chosen."""
     made = recorded_provenance(model)
     if "probe" not in made:
         raise ValueError(f"no probe of {model} is recorded; {NOT_THERE}")
@@ -239,9 +226,6 @@ def _load(model: str, folder: Path) -> tuple[TokenStats, str]:
 def read_provenance(path: Path) -> dict[str, Any]:
     """What a recorded file says of itself; empty where it is not there, or is no recording."""
     return json.loads((pq.read_schema(path).metadata or {}).get(b"provenance", b"{}")) if path.is_file() else {}
-
-
-# --- writing ---
 
 
 def hide_tokens(stats: TokenStats, frequency: TokenFrequency) -> tuple[TokenStats, TokenFrequency]:
@@ -315,9 +299,6 @@ def _write(table: Any, path: Path, provenance: dict[str, Any]) -> None:
         pq.write_table(table, temporary, **(smaller if apart else {}))
 
 
-# --- rows of training seeds ---
-
-
 def write_recorded(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write rows as parquet, with provenance in the file's metadata; a column's type is that of its NumPy arrays."""
     provenance = json.dumps(made_with() | {"machine": platform.machine()})
@@ -344,11 +325,22 @@ def weights_of(*models: str) -> str:
     return hash_of([find(name).revision for name in models])
 
 
-def other_versions(row: Mapping[str, Any], now: Mapping[str, int]) -> str:
-    """In which versions a row was computed that are not today's: "other versions (min_k 1, now 2)"; "" for none."""
+def why_not_counted(
+    row: Mapping[str, Any], test: str, texts: str, models: Sequence[str], versions: Mapping[str, int]
+) -> str:
+    """Say what else than this test, its texts, models and versions a recorded row was computed for; "" where it counts.
+
+    Weights count for seed 0 alone, whose models are stored.
+    """
+    if row["texts"] != texts:
+        return "other texts"
+    if row["test"] != test:
+        return "another test"
+    if row["seed"] == 0 and row["weights"] != weights_of(*models):
+        return "other weights than those of data/lab"
     then = json.loads(row["versions"])
-    differ = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    said = ", ".join(f"{name} {then.get(name, 'none')}, now {now.get(name, 'none')}" for name in differ)
+    differ = [name for name in {**then, **versions} if then.get(name) != versions.get(name)]
+    said = ", ".join(f"{name} {then.get(name, 'none')}, now {versions.get(name, 'none')}" for name in differ)
     return f"other versions ({said})" if said else ""
 
 

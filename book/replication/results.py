@@ -69,12 +69,9 @@ class Result:
 
 
 FPRS = {"tpr_at_5_fpr": 0.05, "tpr_at_1_fpr": 0.01, "tpr_at_10_fpr": 0.1}
-METRICS: dict[str, tuple[Callable[..., Interval], Callable[..., Comparison]]] = {  # its interval, and two detectors'
-    "auc": (auc_interval, compare_auc),
-    **{
-        name: (partial(tpr_at_fpr_interval, fpr=fpr), partial(compare_tpr_at_fpr, fpr=fpr))
-        for name, fpr in FPRS.items()
-    },
+METRICS: dict[str, tuple[Callable[..., Interval], Callable[..., Comparison]]] = {"auc": (auc_interval, compare_auc)}
+METRICS |= {  # of each its interval, and the comparison of two detectors
+    name: (partial(tpr_at_fpr_interval, fpr=fpr), partial(compare_tpr_at_fpr, fpr=fpr)) for name, fpr in FPRS.items()
 }
 BOTH = ("auc", "tpr_at_5_fpr")
 SIGNIFICANT = 0.05
@@ -216,10 +213,9 @@ def unbroken(cell: object) -> str:
 def direction(difference: Interval, margin: float | None = None, matters: float = 0) -> str:
     """What an interval says of the claim that a difference is positive or, with a margin, that it is within ±margin.
 
-    `replication.claims.verdict` is the rule of a verdict.
-
     "supported" where the whole interval lies where the claim says, "not supported" where all of it lies elsewhere, else
     "inconclusive". A claimed difference whose whole interval lies within ±`matters` is "no difference that matters".
+    The rule of a verdict is `replication.claims.verdict`.
     """
     if margin is not None:
         holds = -margin <= difference.low and difference.high <= margin

@@ -4,8 +4,6 @@ Everything is computed when the page runs; the page holds the numbers as JSON an
 table of the AUCs stands there instead. The HTML, style and script are in `sliders.html`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

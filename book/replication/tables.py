@@ -3,8 +3,6 @@
 The name of a table's columns (`rename_axis(columns=...)`) is its caption.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

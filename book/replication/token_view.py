@@ -15,6 +15,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,6 @@ class Way:
 
     see: Callable[..., Seen]  # of a TokenRow, with the hyperparameters by name, and `frequency` if it is needed
     detector: str
-    hyperparameters: tuple[str, ...]
     quantity: str  # what is shaded
     levels: tuple[str, ...]  # the legend of the five shades
     counted: str
@@ -133,6 +133,11 @@ class Way:
     mean_of: str = "log p"  # what the score averages over the tokens that count
     unit: str = " nats"
     digits: int = 2
+
+    @property
+    def hyperparameters(self) -> list[str]:
+        """The names that `see` takes besides the row and the frequencies."""
+        return [name for name in signature(self.see).parameters if name not in ("row", "frequency")]
 
 
 def _see_log_prob(row: TokenRow, *, k: float) -> Seen:
@@ -144,17 +149,14 @@ def _see_log_prob(row: TokenRow, *, k: float) -> Seen:
 
 
 def _see_surprise(row: TokenRow, *, entropy_threshold: float, k: float) -> Seen:
-    """SURP: where the model was sure (H_i < entropy_threshold) log p is shaded, elsewhere SURP does not look; counted
-    are the surprising tokens, those of the sure ones whose log p_i < L^k (Zhang and Wu 2024, Eq. 1-4).
-
-    L^k is the k-th percentile of the text's log p. Min-K%++'s z is no part of this; it is one of the numbers.
-    """
+    """SURP: log p is shaded where the model was sure (H_i < entropy_threshold); of these tokens the surprising count,
+    whose log p_i lies below L^k, the k-th percentile of the text's log p (Zhang and Wu 2024, Eq. 1-4)."""
     is_sure, is_low = surp_conditions(row, entropy_threshold, k)
     limit = number(np.percentile(row.log_prob.astype(np.float64), k), 2)
     where = (f"not below the percentile {k:g}, {limit}", f"below the text's percentile {k:g}, {limit}")
+    pairs = zip(is_sure, is_low.astype(int), strict=True)
     says = [
-        f"the model was sure, and log p is {where[low]}" if sure else "the model was not sure"
-        for sure, low in zip(is_sure, is_low.astype(int), strict=True)
+        f"the model was sure, and log p is {where[low]}" if sure else "the model was not sure" for sure, low in pairs
     ]
     levels = [level if sure else None for level, sure in zip(_steps_below(row), is_sure, strict=True)]
     return levels, is_sure & is_low, says
@@ -185,7 +187,6 @@ WAYS = {
     "log_prob": Way(
         see=_see_log_prob,
         detector="min_k",
-        hyperparameters=("k",),
         quantity="log p of the token (nats)",
         levels=_LOG_PROBS,
         counted="among the lowest {k:g}%",
@@ -193,7 +194,6 @@ WAYS = {
     "surprise": Way(
         see=_see_surprise,
         detector="surp",
-        hyperparameters=("entropy_threshold", "k"),
         quantity="log p of a token where the model was sure, entropy below {entropy_threshold:g} nats (nats)",
         levels=_LOG_PROBS,
         unshaded="the model was not sure",
@@ -202,7 +202,6 @@ WAYS = {
     "dc_pdd": Way(
         see=_see_dc_pdd,
         detector="dc_pdd",
-        hyperparameters=("a",),
         quantity="α = −p(x) log p(x; D′), as a share of its bound a = {a:g}",
         levels=_SHARES,
         unshaded="occurred before",
@@ -226,9 +225,8 @@ def view_text(
 ) -> TokenView:
     """Text `i` of the statistics, coloured by "log_prob", "surprise" or "dc_pdd", the last with token frequencies.
 
-    `tokenizer` is the scored model's, `hyperparameters` the detector's. ValueError for another way or hyperparameter,
-    a column that the model does not give, missing frequencies or those of another tokenizer, another text than the
-    scored one, and a tokenizer that does not give its tokens' offsets.
+    `tokenizer` is the scored model's, `hyperparameters` the detector's. ValueError where the text can't be coloured so
+    (`why_unshaded`), for frequencies of another tokenizer, and for another text than the scored one.
     """
     way, options, given = resolve(stats, by, frequency, hyperparameters)
     row = stats[i]
@@ -267,25 +265,23 @@ def resolve(
     if why := why_unshaded(by, stats.lacks, frequency is not None):
         raise ValueError(why)
     way = WAYS[by]
-    known = DETECTORS[way.detector]
+    detector = DETECTORS[way.detector]
     if unknown := sorted(set(hyperparameters) - set(way.hyperparameters)):
         raise ValueError(f"by {by}: no hyperparameter {unknown[0]!r}; known: {', '.join(way.hyperparameters)}")
-    options = {name: hyperparameters.get(name, known.hyperparameters[name]) for name in way.hyperparameters}
-    given = {"frequency": check_vocabulary(frequency, stats).log_probability} if frequency and known.needs else {}
-    return way, options, given
+    options = {name: hyperparameters.get(name, detector.hyperparameters[name]) for name in way.hyperparameters}
+    more = {"frequency": check_vocabulary(frequency, stats).log_probability} if frequency and detector.needs else {}
+    return way, options, more
 
 
 def why_unshaded(by: str, lacks: Mapping[str, str], has_corpus: bool) -> str:
     """Why texts can't be coloured this way, else ""; `lacks` as `TokenStats.lacks`. ValueError for an unknown way."""
     if by not in WAYS:
         raise ValueError(f"tokens can't be coloured by {by!r}; known: {', '.join(WAYS)}")
-    known = DETECTORS[WAYS[by].detector]
-    for column in ("token_ids", *known.reads):
-        if column in lacks:
-            return f"colouring tokens by {by} is not applicable: {lacks[column]}"
-    if "frequency" in known.needs and not has_corpus:
-        option = NEEDS["frequency"].option
-        return f"colouring tokens by {by} needs the token frequencies of a reference corpus ({option})"
+    detector = DETECTORS[WAYS[by].detector]
+    if lacking := [lacks[column] for column in ("token_ids", *detector.reads) if column in lacks]:
+        return f"colouring tokens by {by} is not applicable: {lacking[0]}"
+    if "frequency" in detector.needs and not has_corpus:
+        return f"colouring tokens by {by} needs token frequencies of a reference corpus ({NEEDS['frequency'].option})"
     return ""
 
 
@@ -341,9 +337,6 @@ def number(x: float, digits: int) -> str:
 
 def fragment(views: Mapping[str, TokenView]) -> str:
     """Strips of one way to colour, {title: view}, under one legend: HTML that brings its style and needs no script."""
-    first = next(iter(views.values()))
-    if any((view.by, view.options, view.corpus) != (first.by, first.options, first.corpus) for view in views.values()):
-        raise ValueError("strips that share a legend need the same way to colour and the same hyperparameters")
     return str(_macros().fragment(views))
 
 
@@ -370,9 +363,7 @@ def write_page(texts: Path, target: Target, by: Sequence[str], output: Path) -> 
     ran = f"{target.model} in {inputs.stats.provenance['dtype']}" if inputs.source.has_weights else target.model
     notes = [f"Texts of {texts.name}, scored by {ran}, mialib {mialib_version()}.", NOTE]
     if len(shown) < len(loaded):
-        notes.append(
-            f"The first {len(shown)} of {len(loaded)} texts; a page holds no more. The others need a file of their own."
-        )
+        notes.append(f"The first {len(shown)} of {len(loaded)} texts; the others need a file of their own.")
         logger.info("%s", notes[-1])
     tokenizer, numbers = load_tokenizer(target.model), {f"Text {i}": i for i in range(len(shown))}
     by_way = [view_inputs(inputs, numbers, tokenizer, way) for way in ways]

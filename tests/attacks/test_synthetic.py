@@ -13,7 +13,7 @@ from conftest import SENTENCES
 
 from replication.builders import synthetic
 from replication.builders.synthetic import NewTexts, build_prompt, parse_numbered, sample_synthetic, write_synthetic
-from replication.remote import retries
+from replication.remote import services
 
 SOURCES = [f"Source number {i}: the {noun} stands behind the old mill, and nobody has painted it since {1900 + i}."
            for i, noun in enumerate(["gate", "bridge", "tower", "barn", "chapel", "school", "forge"])]  # fmt: skip
@@ -64,7 +64,7 @@ class ChatServer:
 
 @pytest.fixture
 def chat(monkeypatch):
-    monkeypatch.setattr(retries, "FIRST_WAIT", 0)
+    monkeypatch.setattr(services, "FIRST_WAIT", 0)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     server = ChatServer()
@@ -137,7 +137,7 @@ def test_an_interrupted_run_goes_on_where_it_ended(chat, tmp_path):
     whole = write(chat, tmp_path / "whole.jsonl", n=40)
     prompts = [body["messages"][0]["content"] for _, _, body in chat.requests]
     chat.requests.clear()
-    chat.n_answers, chat.plan = 0, dict.fromkeys(range(2, 2 + retries.MAX_ATTEMPTS), DROP)
+    chat.n_answers, chat.plan = 0, dict.fromkeys(range(2, 2 + services.MAX_ATTEMPTS), DROP)
     path = tmp_path / "new.jsonl"
     with pytest.raises(ConnectionError, match="RemoteProtocolError"):
         write(chat, path, n=40)

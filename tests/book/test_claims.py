@@ -10,6 +10,7 @@ import yaml
 
 from mialib.attacks import probe
 from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS
 from mialib.metrics import Comparison, Interval, auc
 from mialib.model_selection import folds
@@ -17,6 +18,7 @@ from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
 from mialib.store import ROOT, hash_of
 from mialib.versions import VERSIONS
 from replication import pages
+from replication import recorded as recorded_files
 from replication.builders.unseen import load_unseen
 from replication.claims import scores, spec, tables, verdict
 from replication.claims.printed import Lead, leads_of
@@ -27,7 +29,7 @@ from replication.lab import source as lab_source
 from replication.lab.recipes import Training, Unlearning
 from replication.lab.source import LabCorpus, corpora_of, corpora_of_recipe, lab_recipe, member_times
 from replication.profile import load_profile
-from replication.recorded import UNTOUCHED, is_recorded, recorded_models, recorded_times, write_recorded
+from replication.recorded import UNTOUCHED, is_recorded, recorded_models, write_recorded
 
 LABELS = np.repeat([1, 0], 100)
 PLACE = Target(model="m", benchmark="b")
@@ -95,7 +97,7 @@ def test_every_claim_names_models_benchmarks_and_detectors_that_exist():
                 assert set(side.resolved_options()) <= set(DETECTORS[side.detector].hyperparameters), claim.id
             assert side.detector != "neighbor" or place.masked
             if is_recorded(model):
-                assert recorded_times(model, load_benchmark(place.benchmark).texts).any()
+                assert find(model).times_seen(load_benchmark(place.benchmark).texts).any()
             else:
                 assert set(trained_corpora(model)) & set(corpora_of(place.benchmark)), "it has read the members"
 
@@ -108,7 +110,7 @@ def test_groups_of_members_are_those_that_the_recipes_treat_alike():
         place = CLAIMS.settings[setting]
         if is_recorded(place.model):
             benchmark = load_benchmark(place.benchmark)
-            times = recorded_times(place.model, benchmark.texts)[group.indices(benchmark.labels)]
+            times = find(place.model).times_seen(benchmark.texts)[group.indices(benchmark.labels)]
             assert len(set(times.tolist())) == 1, claim.id
             continue
         recipe, n_members = profile.models[place.model].recipe, profile.corpora[place.benchmark].members
@@ -328,7 +330,8 @@ def recorded(tmp_path, monkeypatch, here):
     claims = stated(settings=here[0])
     live = score_claim(claims, claims.claims[0], "here", 0)
     monkeypatch.setattr(scores, "RECORDED_FILE", tmp_path / "claims.parquet")
-    monkeypatch.setattr(scores, "weights_of", lambda *names: str(names))
+    for module in (scores, recorded_files):
+        monkeypatch.setattr(module, "weights_of", lambda *names: str(names))
     with monkeypatch.context() as patch:
         patch.setattr(scores, "claim_scores", lambda *_: live)
         write_recorded(scores.RECORDED_FILE, seed_rows(claims, [0, 1, 2]))
@@ -347,7 +350,7 @@ def test_a_seed_of_another_test_text_weight_or_version_is_left_out_and_seed_0_co
         return judgement.seeds, judgement.left_out
 
     with monkeypatch.context() as patch:
-        patch.setattr(scores, "weights_of", lambda *_: "of another processor")
+        patch.setattr(recorded_files, "weights_of", lambda *_: "of another processor")
         (found, [why]) = seeds()
         assert found == (0, 1, 2) and "seed 0" in why and "weights" in why
     with monkeypatch.context() as patch:

@@ -10,7 +10,6 @@ from scipy.stats import beta, chi2, combine_pvalues
 matplotlib.use("Agg")
 
 from mialib import calibration
-from mialib.calibration import decide
 from mialib.metrics import Interval
 from mialib_audit.power import fewest_pairs
 from replication.studies import decisions as d
@@ -25,30 +24,6 @@ def test_drawn_sets_are_called_as_fishers_p_values_say():
     for m in (5, 20):
         expected = [combine_pvalues((31 - of[:m]) / 31, method="fisher").pvalue <= 0.05 for of in n_below]
         assert fisher(n_below[:, :m], 30, 0.05).tolist() == expected
-
-
-def test_groups_and_measured_shares_by_hand():
-    labels, scores = np.repeat([1, 0], [5, 10]), np.arange(15.0)
-    groups = PAGE["in_groups"](PAGE["by_label"]({"ppl": scores, "ref": None}), labels)
-    assert [sorted(groups["members"]), groups["members"]["PPL"].tolist()] == [["PPL"], [0, 1, 2, 3, 4]]
-    halves = [set(groups[name]["PPL"]) for name in ("known", "held out")]
-    assert [len(half) for half in halves] == [5, 5] and halves[0] | halves[1] == set(range(5, 15))
-    members = {"PPL": np.array([50.0, 96.0, 98.0, 99.0])}
-    of_known, of_members = PAGE["called"]({"PPL": np.arange(99.0)}, {"members": members}, [0.03])
-    # floor(0.03 * 100) - 1 = 2 may lie above: the threshold is 96.
-    assert (of_known.row, of_known.column, of_known.metric) == ("PPL", "0.03 target", "called: known")
-    assert of_known.ours == 2 / 99 and of_members.ours == 0.5 and of_members.metric == "called: members"
-
-
-def test_right_calls_are_told_from_the_true_fprs_mean_and_not_from_the_scores_that_chose_the_threshold():
-    """Of 99 known non-members none may lie above at 1%, and that is no FPR of 0: it is 1/100 on average."""
-    known, members = np.arange(99.0), np.array([97.0, 98.0, 99.0, 100.0])
-    decision = decide(known, 0.01)
-    assert (decision.n_above, decision.mean_fpr) == (0, 0.01)
-    assert decision.fpr.low <= decision.mean_fpr <= decision.fpr.high
-    [half, _, hundredth] = PAGE["right_calls_table"](known, members, [0.01]).loc["0.01"]
-    assert half.startswith(f"{0.25 / 0.255:.3f} [") and hundredth.startswith(f"{0.005 / (0.005 + 0.0099):.3f} [")
-    assert PAGE["right_calls_table"](known, np.zeros(4), [0.01]).loc["0.01"].tolist() == ["–"] * 3, "nothing is called"
 
 
 def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
@@ -81,11 +56,3 @@ def test_the_p_values_of_texts_that_share_known_non_members_stay_in_their_band()
     binomial = np.abs(shares - 0.1) <= 1.96 * math.sqrt(0.1 * 0.9 / 100)
     assert binomial.mean() < 0.85
     assert d.expected_share(4, 49, 100) == Interval(0.1, low[at], high[at])
-
-
-def test_the_table_of_epsilon_has_as_many_guesses_as_there_are_texts():
-    labels, scores = np.repeat([0, 1], 20), np.arange(40.0)
-    table = PAGE["epsilon_table"]({"PPL": scores, "Zlib": -scores}, labels, (20, 40, 50))
-    q = 0.05 ** (1 / 20)
-    assert table.columns.tolist() == ["20 guesses", "40 guesses"]
-    assert table.loc["PPL", "20 guesses"] == f"{np.log(q / (1 - q)):.2f}" and table.loc["Zlib", "40 guesses"] == "0.00"

@@ -1,6 +1,5 @@
 """Min-K% Prob's pages: their own functions by hand, and those of the lab alone on a tiny model."""
 
-import json
 from pathlib import Path
 
 import matplotlib
@@ -9,8 +8,7 @@ import pytest
 import yaml
 from page_code import functions_of, method_of, page_of
 
-from mialib.detectors import detect
-from mialib.metrics import Interval, auc_interval, threshold_at_fpr
+from mialib.metrics import Interval
 from replication import example_texts, profile
 from replication.lab.source import lab_recipe, member_times
 from replication.results import load_results
@@ -52,41 +50,6 @@ def test_the_text_at_a_quantile_is_of_its_class_and_in_order():
         assert (LABELS[found] == label).all()
         assert scores[found[0]] == own[0] and scores[found[2]] == own[-1]
         assert (own < scores[found[1]]).sum() == (len(own) - 1) // 2
-    with pytest.raises(ValueError, match="a quantile lies in"):
-        example_texts.typical_pair(LABELS, scores, 50)
-
-
-def test_documents_are_judged_apart_from_those_that_set_the_threshold(model_folder, tmp_path):
-    nouns = ["river", "stone", "garden", "window", "letter", "market", "engine", "harbor"]
-    rows = [
-        {"text": " ".join(f"the {noun} {i} of {place}" for noun in nouns[: 3 + i % 2]), "label": int(place == "here")}
-        for i in range(12)
-        for place in ("here", "there")
-    ]
-    file = tmp_path / "documents.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    names, found = page("min_k_books", tmp_path, models=model_folder, benchmarks=str(file), snippet_words=5, fpr=0.2)
-    document, scores = names["document"], detect("min_k", names["snippets"].stats)
-    threshold = threshold_at_fpr(scores[np.isin(document, names["calibration"])], 0.2)
-    rates = [np.mean(scores[document == d] > threshold) for d in range(24)]
-    np.testing.assert_array_equal(names["rate"], rates)
-    non_members = set(np.flatnonzero(names["labels"] == 0))
-    assert not set(names["calibration"]) & set(names["held_out"])
-    assert set(names["calibration"]) | set(names["held_out"]) == non_members
-    assert sum(bar.get_height() for bar in names["axes"].patches) == pytest.approx(2)
-    assert all(r.why or np.isfinite(r.ours) for r in found)
-
-
-def test_members_seen_equally_often_are_compared_with_all_non_members(model_folder, benchmark_file, tmp_path):
-    given = {"models": model_folder, "benchmarks": benchmark_file, "corpora": "-", "repeats": "1,4"}
-    names, found = page("min_k_contamination", tmp_path, detectors="min_k,dc_pdd", **given)
-    labels = names["labels"]
-    assert names["times"][labels == 1].tolist() == [1] * 4 + [4] * 4 and not names["times"][labels == 0].any()
-    some = np.concatenate([np.flatnonzero(labels == 1)[4:], np.flatnonzero(labels == 0)])
-    expected = auc_interval(labels[some], detect("min_k", names["inputs"].stats)[some])
-    by_cell = {(r.row, r.column): r.interval for r in found}
-    assert by_cell["Min-K% Prob", "seen 4×"] == expected
-    assert by_cell["DC-PDD", "seen 4×"] is None, "without a corpus it is a dash"
 
 
 def test_how_often_members_were_seen_is_known(lab_profile, model_folder, benchmark_file, tmp_path):

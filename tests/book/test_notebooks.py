@@ -139,8 +139,8 @@ def made_page(folder, *cells, **metadata):
     cells = [new_markdown_cell("# The notebook's title\n\nProse."), parameters, *cells]
     nbformat.write(new_notebook(cells=cells, metadata=kernel | metadata), folder / "page.ipynb")
     pages = [
-        {"notebook": notebook, "name": name, "title": f"Page {name}", "parameters": given}
-        for notebook, name, given in (("page", "one", {"x": 7}), ("page", "wrong", {"xx": 7}), ("other", "none", {}))
+        {"notebook": "page", "name": name, "title": f"Page {name}", "parameters": given}
+        for name, given in {"one": {"x": 7}, "wrong": {"xx": 7}}.items()
     ]
     book = {"name": "p", "landing": {"page": "start"}, "book": [{"caption": "c", "pages": pages}]}
     options = {"output": folder / "o.ipynb", "failed": folder / "f.ipynb", "folder": folder}
@@ -188,7 +188,7 @@ def test_a_build_runs_a_notebook_with_a_pages_parameters_title_and_footer(tmp_pa
     ("name", "code", "named"),
     [
         ("wrong", "", "'xx'.* x"),
-        ("none", "", "other.ipynb"),
+        ("other", "", "'other'.* one"),
         ("one", "print('so far'); raise RuntimeError('broken')", "RuntimeError: broken"),
         ("one", "import os; os.kill(os.getpid(), 9)", r"page\.ipynb failed in cell 3"),  # the second is papermill's
     ],

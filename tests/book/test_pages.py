@@ -3,12 +3,20 @@
 from contextlib import nullcontext
 from pathlib import Path
 
+import matplotlib
 import nbformat
+import numpy as np
 import papermill
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_notebook
+from page_code import functions_of
 
+matplotlib.use("Agg")
+
+from mialib.benchmarks import Benchmark
+from mialib.metrics import Interval
+from mialib.passes.inputs import Target, inputs_of
 from replication import pages
 from replication.pages import load_columns, numbers, targets, whole_numbers
 from replication.pipeline import theme
@@ -122,3 +130,26 @@ def test_cells_that_a_reader_runs_in_any_order_raise_no_false_alarm(cells, monke
     shell.user_ns["In"] = ["", *cells, "pages.begin()"]
     pages.begin()
     pages.begin()
+
+
+def test_other_members_are_an_error_that_counts_them():
+    def column(name, *texts):
+        return inputs_of(Target(model="m", benchmark=name), Benchmark(name, texts, np.array([1, 1, 0]), "r"))
+
+    pages.check_same_members([own := column("own", "a", "b", "c"), column("alike", "b", "a", "d")])
+    with pytest.raises(ValueError, match=r"own and other .*1 .*2"):
+        pages.check_same_members([own, column("other", "new", "a", "c")])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_shift_surely_misleads_by_what_holds_for_all_detectors_of_a_step_at_once(sign):
+    """An AUC 2.3 standard errors from 0.5: beyond 1.96, of one detector, and not beyond 2.69, of seven."""
+    surely_misled = functions_of("distribution_shift")["surely_misled"]
+
+    def said(n_detectors, at):
+        estimate = 0.5 + sign * at * 0.02
+        interval = Interval(estimate, estimate - 1.96 * 0.02, estimate + 1.96 * 0.02)
+        above, below = surely_misled({f"d{i}": interval for i in range(n_detectors)})
+        return "d0" in (above if sign > 0 else below)
+
+    assert said(1, 2.3) and not said(1, 1.9) and not said(7, 2.3) and said(7, 2.8)

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from page_code import page_of
 
 from mialib.metrics import auc, tpr_at_fpr
 from mialib.passes.inputs import Target, load_inputs
 from mialib.store import hash_texts
 from replication import tables
-from replication.results import BOTH, load_results
+from replication.results import BOTH
 from replication.studies.probe_tables import BASELINES, REAL, probe_column
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
@@ -95,33 +94,3 @@ def test_texts_set_apart_and_a_benchmarks_own_validation_texts(target, unseen_fi
     found = probe_column(inputs, {REAL: unseen_file}, n_training=10)
     assert found.val_idx.tolist() == list(own)
     assert not set(found.test_idx) & set(own) and len(found.test_idx) == N - 5
-
-
-def page_on(name, target, tmp_path, **parameters):
-    """A page on the tiny model, and the results that it saved."""
-    given = {"models": target.model, "benchmarks": target.benchmark, "n_training": 10} | parameters
-    names = page_of(name, **given, out=str(tmp_path / f"{name}.json"))
-    return names, load_results(tmp_path / f"{name}.json")
-
-
-def test_data_are_counted_without_the_texts_set_apart(target, tmp_path):
-    given = {"real": "apart", "synthetic": "-", "lengths": "-", "n_training": 8}
-    names, results = page_on("probe_table_1", target, tmp_path, **given)
-    facts = {r.column: r.ours for r in results if r.metric == "size"}
-    assert (facts["Members"], facts["Non-Members"], facts["Total"], facts["Real"]) == (20, 12, 32, 8)
-    [(judged, apart)] = names["compared"].values()
-    assert len(apart) == 8 and not set(apart) & set(judged.texts)
-    texts = load_inputs(target).texts
-    n_tokens = [len(row.token_ids) for row, text in zip(load_inputs(target).stats, texts, strict=True)]
-    left = [n for n, text in zip(n_tokens, texts, strict=True) if text in judged.texts]
-    assert facts["Avg. Tokens"] == pytest.approx(np.mean(left), abs=0.05)
-
-
-def test_models_are_compared_on_the_same_texts(target, tiny_model, unseen_file, tmp_path):
-    wide = tiny_model("gpt_neox", max_position_embeddings=512, hidden_size=48)
-    given = {"models": [wide, target.model], "real": unseen_file, "masked": "-", "n_words": "-"}
-    names, _ = page_on("probe_figure_2", target, tmp_path, **given)
-    small, large = names["columns"][target.model], names["columns"][wide]
-    np.testing.assert_array_equal(small.test_idx, large.test_idx)
-    difference = auc(small.labels, large.on_test()[REAL]) - auc(small.labels, small.on_test()[REAL])
-    assert names["rises"][REAL].difference.estimate == pytest.approx(difference)

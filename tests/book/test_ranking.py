@@ -300,7 +300,7 @@ def test_what_was_recorded_for_another_test_or_other_texts_is_left_out_and_said(
         gathered = ranking.gather_scores(of_page, [3], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0} and "other texts" in gathered.left_out[0]
     with monkeypatch.context() as patch:
-        patch.setattr(ranking, "weights_of", lambda *_: "others")
+        patch.setattr(recorded, "weights_of", lambda *_: "others")
         gathered = ranking.gather_scores(of_page, [3], recorded_file)
     assert len(gathered.blocks) == 6 and len(gathered.ran) == 2, "seed 0 of these weights, beside the other seeds"
     page_without = [(target.but(reference=None), condition) for target, condition in of_page]

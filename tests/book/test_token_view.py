@@ -217,7 +217,7 @@ def test_view_writes_a_page_of_all_ways_that_can(model_folder, texts_file, tmp_p
     with caplog.at_level("INFO"):
         found = run(texts_file, "--model", model_folder, "-o", out)
     assert found.exit_code == 0, found.output
-    assert "2 texts, coloured by log_prob, surprise" in found.stdout and "needs the token freq" in caplog.text
+    assert "2 texts, coloured by log_prob, surprise" in found.stdout and "needs token freq" in caplog.text
     page = Page(out.read_text())
     assert page.strips == ["The river runs </b>"] * 2 + ["A stone & a garden"] * 2
     assert len(set(page.ids)) == 4, "each link goes past its own strip"

@@ -26,7 +26,7 @@ from replication.builders.sources import (
     strip_gutenberg,
 )
 from replication.commands import app
-from replication.remote import retries
+from replication.remote import services
 
 DATES = Dates(date(2017, 1, 1), date(2025, 1, 1))
 
@@ -34,7 +34,7 @@ DATES = Dates(date(2017, 1, 1), date(2025, 1, 1))
 @pytest.fixture
 def serve(monkeypatch):
     """A function from a service's name and its answers to a running server."""
-    monkeypatch.setattr(retries, "FIRST_WAIT", 0)
+    monkeypatch.setattr(services, "FIRST_WAIT", 0)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     servers = []
 
@@ -392,15 +392,14 @@ def test_one_seed_gives_one_benchmark_in_any_order_and_a_rerun_fetches_nothing(s
 
 def test_the_blind_baseline_of_one_kind_of_text_is_near_chance_and_judges_tails_as_one():
     pages = [page(web.prose(f"text {i}", 60), i % 2, source=str(i)) for i in range(200)]
-    recipe = construct.Recipe("made", "", "wikipedia", DATES.rules, 100, 0)
-    interval = construct.blind_interval(pages, "all", recipe)
+    interval = construct.blind_interval(pages, "all", seed=0)
     assert interval.low < 0.5 < interval.high and interval.high - interval.low > 0.15
-    assert construct.blind_interval(pages[:18], "all", recipe) is None
+    assert construct.blind_interval(pages[:18], "all", seed=0) is None
     # Both tails of a book share its own words: apart, one in each half would give the other's label away.
     own = [" ".join(f"book{i}word{j}" for j in range(30)) for i in range(60)]
     tails = [tuple(f"{words_of} {web.prose(f'{i} {end}', 30)}" for end in "ab") for i, words_of in enumerate(own)]
     pages = [WebPage("t", date(2010, 1, 1), str(i), i % 2, {"tail": texts}) for i, texts in enumerate(tails)]
-    interval = construct.blind_interval(pages, "tail", construct.Recipe("made", "", "gutenberg", DATES.rules, 30, 0))
+    interval = construct.blind_interval(pages, "tail", seed=0)
     assert interval.low <= 0.5 <= interval.high
 
 

@@ -29,8 +29,8 @@ from mialib.passes.cache import (
 from mialib.passes.inputs import Target, load_inputs, score_all, score_grid
 from mialib.store import hash_texts
 from mialib.token_stats import COLUMNS, NUMBERS
-from replication.remote import api, retries
-from replication.remote.replies import read_lines
+from replication.remote import api, services
+from replication.remote.services import read_lines
 from replication.results import measure
 from replication.tables import what_ran
 
@@ -65,7 +65,7 @@ def has_tokenizer(request, server, model_folder, monkeypatch):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(retries, "MAX_ATTEMPTS", 1)
+    monkeypatch.setattr(services, "MAX_ATTEMPTS", 1)
 
 
 def local(folder, texts, start_token="auto"):
@@ -477,8 +477,8 @@ def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeyp
 )
 def test_an_endpoint_that_fails_is_named_without_the_key(server, monkeypatch, caplog, answer, kind, said):
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(retries, "MAX_ATTEMPTS", 2)
-    monkeypatch.setattr(retries, "FIRST_WAIT", 0)
+    monkeypatch.setattr(services, "MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(services, "FIRST_WAIT", 0)
     server.before = lambda handler, body: answer(handler)
     with pytest.raises(kind, match=said) as caught:
         score_or_load("api:tiny", SENTENCES)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.remote.replies import append_line, read_lines
+from replication.remote.services import append_line, read_lines
 
 
 @pytest.mark.parametrize("rest", [b"", b'{"text": "ab', '{"text": "é'.encode()[:-1], b" "])

@@ -21,7 +21,7 @@ from mialib.catalog.sources import find
 from mialib.passes.cache import count_or_load
 from mialib.store import DATA, ROOT, checksum_of
 from replication.commands import app
-from replication.lab import building, places, source
+from replication.lab import building, docstrings, source
 from replication.lab.corpora import ROLES, TEXTS
 from replication.lab.recipes import load_recipes
 from replication.lab.source import LabCorpus, model_folder
@@ -115,18 +115,18 @@ def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
 @pytest.fixture
 def other_version(monkeypatch):
     """As if the installed numpy had other docstrings than the one that the lab was made with."""
-    parse = places.parse
+    parse = docstrings.parse
 
     def parse_other(path):
         tree = parse(path)
         if "numpy" in path.parts:
-            for node, _ in places.statements(tree):
+            for node, _ in docstrings.statements(tree):
                 match getattr(node, "body", ())[:1]:
                     case [ast.Expr(ast.Constant(str(said)) as constant)]:
                         constant.value = f"Changed. {said}"
         return tree
 
-    monkeypatch.setattr(places, "parse", parse_other)
+    monkeypatch.setattr(docstrings, "parse", parse_other)
 
 
 def test_another_version_of_a_package_costs_the_texts_that_it_changed(other_version, monkeypatch, tmp_path):

@@ -19,6 +19,7 @@ from mialib.passes.inputs import (
     inputs_of,
     load_inputs,
     score_all,
+    split_lengths,
     unavailable_reason,
 )
 
@@ -288,3 +289,13 @@ def test_a_signature_names_all_that_a_number_hangs_on(target):
         assert part in passes.signature(made)
     others = {"start_token": None, "seed": 3, "dtype": "bfloat16", "mialib": "0"}
     assert len({passes.signature(made | {name: value}) for name, value in others.items()}) == len(others)
+
+
+def test_lengths_that_most_texts_have_are_left_and_the_others_counted():
+    texts = [" ".join(["word"] * n + [str(i)]) for i, n in enumerate([9, 9, 9, 4])]
+    benchmark = Benchmark("four texts", tuple(texts), np.array([0, 1, 0, 1]), "r")
+    assert split_lengths(benchmark, [16, 8, 4, 10]) == ([4, 8, 10], {16: 4})
+    growing = Benchmark("b", ("one", "one two", "one two three", "one two three four"), np.array([1, 0, 1, 0]), "")
+    assert split_lengths(growing, [4, 3]) == ([3], {4: 3}), "left out where over half are shorter"
+    with pytest.raises(ValueError, match="four texts: "):
+        split_lengths(benchmark, [512, 11])

@@ -4,8 +4,6 @@ Members are from before a date and non-members from after one, so the two can be
 card says how well. What a model was trained on is not known: "member" means that it may have seen the text.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,17 +12,17 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+from jinja2 import Template
 from packaging.utils import canonicalize_name
 
 from mialib.benchmarks import PARTS
 from mialib.blind import held_out_scores
 from mialib.metrics import Interval, auc_interval
 from mialib.store import atomic_path, hash_of, mialib_version, write_json
-from mialib.text import words
 from replication.builders import releases, sources
 from replication.builders.fetch import SERVICES, Fetcher, address_of, without_password
 from replication.builders.sources import EXCERPT_WORDS, PATENT_WORDS, Dates, LeftOut, Pages, WebPage, shuffled
-from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
+from replication.lab.near_duplicates import NearDuplicates
 
 WIKIMIA_LENGTHS = (32, 64, 128, 256)  # words
 DOCSTRING_LENGTHS = (64,)
@@ -32,6 +30,10 @@ MIN_BLIND = 10  # texts of each class; the blind baseline of fewer says nothing
 NAMED = 5  # left-out pages that the card names for each reason; left_out.json names all
 
 CLASSES = ("non-members", "members")  # by label
+NOT_NEW = {"": ""} | {
+    NearDuplicates.REPEATED: "the same text as an earlier page's",
+    NearDuplicates.NEARLY_COPIED: "a near-duplicate of earlier pages",
+}
 
 Side = tuple[int, str]  # label and field
 Streams = Sequence[tuple[Sequence[Side], Pages]]  # which sides' pages each stream gives
@@ -40,16 +42,16 @@ Dropped = dict[str, dict[str, None]]  # reason -> pages, in order and each once
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a card says of how a benchmark was made."""
+    """What a card says of how a benchmark was made; its prose is in `construct.md`, by the kind's title."""
 
     title: str
-    made: str  # how the paper did it, and what differs
     service: str
     rules: tuple[str, str]  # which non-members and which members there are
     n: int | None  # members, and as many non-members, of each field; None: as many as there are
     seed: int
     language: str = "en"
-    more: str = ""  # Markdown
+    before: date | None = None  # of docstrings: the day before which the old releases were uploaded
+    releases: Sequence[Sequence[object]] = ()  # of docstrings: rows of their table
 
 
 def wikimia(
@@ -60,54 +62,34 @@ def wikimia(
     All raise ValueError where a source holds fewer than `n` members or `n` non-members, and say how many there were,
     and, before anything is fetched, where the folder holds another benchmark.
     """
-    made = (
-        "English Wikipedia's pages about events (Shi et al. 2024) by the date of their first version; the members' "
-        "events are of the ten years before their date, the non-members' of the time after theirs. The text is that of "
-        "the day it was fetched: a member page may have been edited since its date. A text stands in a length's file "
-        "if it has that many words, and is cut to it."
-    )
     streams = [([(label, "")], sources.wikipedia_events(fetcher, dates, label, lengths, seed)) for label in (1, 0)]
-    recipe = Recipe("WikiMIA-like", made, "wikipedia", dates.rules, n, seed)
+    recipe = Recipe("WikiMIA-like", "wikipedia", dates.rules, n, seed)
     return build_benchmark(out, recipe, [str(length) for length in sorted(lengths)], streams, fetcher)
 
 
 def patentmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, publications: Path, seed: int = 0) -> Path:
     """Write a PatentMIA-like benchmark from the Google Patents pages of a file of publication numbers."""
-    made = (
-        "Chinese patents (Zhang et al. 2024): members were published before their date, non-members have a priority "
-        f"date after theirs. The text is a random snippet of {PATENT_WORDS} words (jieba) of the description, cleaned "
-        "of paragraph numbers, lines of less than ten characters, and repeated lines."
-    )
     numbers = sources.read_publications(publications)
     streams = [([(1, ""), (0, "")], sources.patent_snippets(fetcher, dates, numbers, seed))]
-    recipe = Recipe("PatentMIA-like", made, "patents", dates.rules, n, seed, "zh")
+    recipe = Recipe("PatentMIA-like", "patents", dates.rules, n, seed, "zh")
     return build_benchmark(out, recipe, [str(PATENT_WORDS)], streams, fetcher)
 
 
 def arxivmia(out: Path, fetcher: Fetcher, dates: Dates, n: int, categories: Sequence[str], seed: int = 0) -> Path:
     """Write an ArxivMIA-like benchmark: `n` members and `n` non-members of each category, which is their field."""
-    made = (
-        "arXiv's titles and abstracts (Liu et al. 2024) by the date of their first version, from random days; those of "
-        "the members are in the ten years before their date. A member's text has not been revised since that date."
-    )
     streams = [
         ([(label, category)], sources.arxiv_abstracts(fetcher, dates, label, category, n, seed))
         for category in dict.fromkeys(categories)
         for label in (1, 0)
     ]
-    recipe = Recipe("ArxivMIA-like", made, "arxiv", dates.rules, n, seed)
+    recipe = Recipe("ArxivMIA-like", "arxiv", dates.rules, n, seed)
     return build_benchmark(out, recipe, ["abstracts"], streams, fetcher)
 
 
 def dolmabook(out: Path, fetcher: Fetcher, dates: Dates, n: int, seed: int = 0) -> Path:
     """Write a Dolma-Book-like benchmark: head, middle and tail of `n` books of each side, of 512 and 1024 words."""
-    made = (
-        "Project Gutenberg's English books by release date (Zhang and Wu 2024), without header, licence and credits. "
-        "A book is cut into snippets of 512 or 1024 words: the head is its first, the middle number n // 2 of its n, "
-        "the tail its last two. Members come from the catalogue, not from Dolma, and may have been corrected since."
-    )
     streams = [([(label, "")], sources.gutenberg_books(fetcher, dates, label, seed)) for label in (1, 0)]
-    recipe = Recipe("Dolma-Book-like", made, "gutenberg", dates.rules, n, seed)
+    recipe = Recipe("Dolma-Book-like", "gutenberg", dates.rules, n, seed)
     names = [f"{part}-{length}" for length in EXCERPT_WORDS for part in PARTS]
     return build_benchmark(out, recipe, names, streams, fetcher)
 
@@ -131,36 +113,19 @@ def docstrings(
     pairs = [releases.find_releases(fetcher, package, before) for package in fields]
     if all(old.version == new.version for old, new in pairs):
         raise ValueError(f"no new release of {', '.join(fields)} since {before}; give an earlier date")
-    contents = {release.file: releases.read_release(fetcher, release) for pair in pairs for release in pair}
+    every = [release for pair in pairs for release in pair]
+    contents = {release.file: releases.read_release(fetcher, release) for release in every}
     known = NearDuplicates(text for old, _ in pairs for text, *_ in contents[old.file].docstrings)
     streams = [
         ([(1, new.package), (0, new.package)], releases.docstring_pages(old, new, contents, known, lengths, seed))
         for old, new in pairs
     ]
-    made = (
-        f"Docstrings of Python packages, from the newest final release that was uploaded before {before} and from the "
-        "newest of all; both were read without being installed. A length's file holds the first so many words of those "
-        "that have them, white space collapsed. A text's `field` is its package, and each package has as many members "
-        "as non-members. `source` is the place in the newest release. `date` is the day when a member's old release, "
-        "or a non-member's newest one, was uploaded."
-    )
     rules = (
         "in the newest release, sharing at most a fifth of their 7-grams of words with all old docstrings",
         f"in the release from before {before} and, unchanged, in the newest one of the same package",
     )
-    table = [
-        [r.package, r.version, r.day, f"`{r.file}`", f"`{r.sha256}`", contents[r.file].licence]
-        for p in pairs
-        for r in p
-    ]
-    more = (
-        "## What a member is\n\nA member was public before the date and still is, so a model that has read much public "
-        "code since has probably read it, often in many copies. Only those who trained the model know whether it did. "
-        "A non-member is in none of the old releases below. It may still have been public before the date, in the "
-        "package's repository or in another package. A model whose training data was gathered after the newest release "
-        "may have read it, too: compare its `date` with the model's.\n\n## Releases\n\n"
-    ) + card_table(["package", "version", "uploaded", "file", "SHA-256", "licence"], table)
-    recipe = Recipe("Docstrings", made, "pypi", rules, n, seed, more=more)
+    table = [(r.package, r.version, r.day, f"`{r.file}`", f"`{r.sha256}`", contents[r.file].licence) for r in every]
+    recipe = Recipe("Docstrings", "pypi", rules, n, seed, before=before, releases=table)
     return build_benchmark(out, recipe, names, streams, fetcher)
 
 
@@ -182,7 +147,10 @@ def build_benchmark(out: Path, recipe: Recipe, names: Sequence[str], streams: St
         if surplus := {page.source: None for page in pages if name in page.texts and page.source not in held}:
             dropped[f"{name}.jsonl alone: more of this class than of the other"] = surplus
         n_texts = [sum(len(page.texts[name]) for page in chosen if page.label == label) for label in (1, 0)]
-        blind = blind_interval(chosen, name, recipe) or f"not measured: fewer than {MIN_BLIND} pages of a class"
+        blind = (
+            blind_interval(chosen, name, recipe.seed, recipe.language)
+            or f"not measured: fewer than {MIN_BLIND} pages of a class"
+        )
         rows.append([f"`{name}.jsonl`", *n_texts, blind])
     write_json(out / "left_out.json", {reason: list(names) for reason, names in dropped.items()})
     with atomic_path(out / "README.md") as temporary:
@@ -199,7 +167,7 @@ def collect_pages(streams: Streams, n: int | None, language: str = "en") -> tupl
     """
     kept: dict[Side, list[WebPage]] = {side: [] for sides, _ in streams for side in sides}
     dropped: Dropped = {}
-    whole, known = set[str](), NearDuplicates(language=language)
+    known = NearDuplicates(language=language)
     for sides, stream in streams:
         for page in stream:
             if isinstance(page, LeftOut):
@@ -207,17 +175,9 @@ def collect_pages(streams: Streams, n: int | None, language: str = "en") -> tupl
             elif len(kept[page.label, page.field]) == n:
                 reason = f"more than the {n} {CLASSES[page.label]} asked for"
             else:
-                texts = [text for of_file in page.texts.values() for text in of_file]
-                plain = {" ".join(words(text, language)).casefold() for text in texts}
-                if plain & whole:
-                    reason = "the same text as an earlier page's"
-                elif (known.overlap(*texts) or 0.0) > MAX_OVERLAP:
-                    reason = "a near-duplicate of earlier pages"
-                else:
-                    reason = ""
+                reason = NOT_NEW[known.add_if_new(*(text for of_file in page.texts.values() for text in of_file))]
+                if not reason:
                     kept[page.label, page.field].append(page)
-                    whole |= plain
-                    known.add(*texts)
             if reason:
                 dropped.setdefault(reason, {})[page.source] = None
             if all(len(kept[side]) == n for side in sides):
@@ -233,10 +193,7 @@ def collect_pages(streams: Streams, n: int | None, language: str = "en") -> tupl
 
 
 def balance(pages: Iterable[WebPage], name: str) -> list[WebPage]:
-    """The pages that give texts to a file, of each field the later ones of the larger class left out.
-
-    ValueError where nothing is left.
-    """
+    """The pages that give texts to a file, of each field the later ones of the larger class left out."""
     sides: dict[Side, list[WebPage]] = {}
     for page in sorted(pages, key=lambda page: -page.label):
         if name in page.texts:
@@ -261,7 +218,7 @@ def write_rows(path: Path, name: str, pages: Iterable[WebPage]) -> None:
                 file.write(json.dumps({"text": text, "label": page.label} | field | about, ensure_ascii=False) + "\n")
 
 
-def blind_interval(pages: Sequence[WebPage], name: str, recipe: Recipe) -> Interval | None:
+def blind_interval(pages: Sequence[WebPage], name: str, seed: int, language: str = "en") -> Interval | None:
     """AUC of tf-idf fitted on half of the pages and judged on the other half; None for fewer than ten of a class, and
     where no two pages share a word.
 
@@ -271,7 +228,7 @@ def blind_interval(pages: Sequence[WebPage], name: str, recipe: Recipe) -> Inter
     if np.bincount(labels).min() < MIN_BLIND:
         return None
     texts = ["\n".join(page.texts[name]) for page in pages]
-    judged, scores = held_out_scores(texts, labels, recipe.seed, recipe.language)
+    judged, scores = held_out_scores(texts, labels, seed, language)
     return auc_interval(labels[judged], scores) if np.ptp(scores) else None
 
 
@@ -283,46 +240,23 @@ def card(
     dropped: Dropped,
     fetched: Sequence[str],
 ) -> str:
-    """The data card, in Markdown; the same for the same pages, whenever it is written."""
-    days = {label: sorted(page.date for page in pages if page.label == label) for label in (1, 0)}
-    reasons = [
-        [reason, len(names), ", ".join(list(names)[:NAMED]) + (", …" if len(names) > NAMED else "")]
-        for reason, names in sorted(dropped.items())
-    ]
-    about = [
-        recipe.made,
-        f"- Members (label 1): {recipe.rules[1]}; those here are from {days[1][0]} to {days[1][-1]}.\n"
-        f"- Non-members (label 0): {recipe.rules[0]}; those here are from {days[0][0]} to {days[0][-1]}.\n"
-        f"- Source: {without_password(address_of(recipe.service))}, fetched from {fetched[0]} to {fetched[-1]}.\n"
-        f"- Made by mialib {mialib_version()} with seed {recipe.seed}; {recipe.n or 'all'} texts of each class asked "
-        f"for; content hash {hash_of([[page.source, page.texts] for page in pages])}.\n"
-        f"- Licence: {SERVICES[recipe.service].licence}",
-    ]
+    """Render the data card, in Markdown; the same for the same pages, whenever it is written."""
     counts = {name: Counter(page.field for page in chosen if page.label) for name, chosen in files.items()}
     fields = dict.fromkeys(page.field for page in pages if page.field)
-    of_fields = [[field, *(count[field] for count in counts.values())] for field in fields]
-    about_files = [
-        card_table(["file", "members", "non-members", "blind AUC [95% interval]"], rows),
-        "The blind AUC is that of tf-idf and logistic regression, fitted on a random half of the pages and judged on "
-        "the other half. It looks at no model: a fair benchmark has 0.5, and above it the two classes are told apart "
-        "by topic and style alone, as a split by date allows. A detector's AUC that is not clearly higher says nothing "
-        "about membership.",
-    ]
-    if of_fields:
-        about_files += [
-            "Members of each field, and as many non-members:",
-            card_table(["field", *(f"`{name}.jsonl`" for name in files)], of_fields),
-        ]
-    left_out = [
-        card_table(["reason", "pages", "such as"], reasons) if reasons else "Nothing.",
-        "`left_out.json` names them all. Near-duplicates share over a fifth of their 7-grams of words.",
-    ]
-    more = [recipe.more] if recipe.more else []
-    parts = [*about, "## Files", *about_files, *more, "## Left out", *left_out]
-    return "\n\n".join([f"# {recipe.title} benchmark", *parts]) + "\n"
-
-
-def card_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', '/') for cell in line)} |" for line in lines)
+    template = Template(Path(__file__).with_suffix(".md").read_text(encoding="utf-8"), trim_blocks=True)
+    return template.render(
+        recipe=recipe,
+        days=[sorted(page.date for page in pages if page.label == label) for label in (0, 1)],
+        address=without_password(address_of(recipe.service)),
+        licence=SERVICES[recipe.service].licence,
+        fetched=fetched,
+        version=mialib_version(),
+        hash=hash_of([[page.source, page.texts] for page in pages]),
+        files=rows,
+        names=[f"`{name}.jsonl`" for name in files],
+        fields=[[field, *(count[field] for count in counts.values())] for field in fields],
+        reasons=[
+            [reason, len(names), ", ".join(list(names)[:NAMED]) + (", …" if len(names) > NAMED else "")]
+            for reason, names in sorted(dropped.items())
+        ],
+    )

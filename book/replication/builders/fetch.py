@@ -1,7 +1,5 @@
 """Pages of the services that fresh benchmarks are made from, fetched politely and kept on disk."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time
@@ -14,7 +12,7 @@ import httpx
 from mialib.cache import JSON, cached
 from mialib.store import mialib_version
 from mialib.text import excerpt
-from replication.remote.retries import retry_after, retrying
+from replication.remote.services import retry_after, retrying
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,6 @@ Each source is a generator of pages. What it cannot use it yields as a `LeftOut`
 silently.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -30,10 +28,7 @@ TOO_LATE, TOO_EARLY = "too late for a member", "too early for a non-member"
 
 @dataclass(frozen=True)
 class Dates:
-    """Members are from before one date, non-members from after another; the dates themselves belong to neither.
-
-    ValueError where the two overlap, or nothing can be from after the second.
-    """
+    """Members are from before one date, non-members from after another; the dates themselves belong to neither."""
 
     members_before: date
     non_members_after: date

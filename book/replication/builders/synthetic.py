@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import numpy as np
 
 from mialib.batches import encode
@@ -22,13 +23,12 @@ from mialib.models import LoadedModel
 from mialib.store import hash_of, hash_texts, version
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
 from mialib.versions import versions_of
-from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
+from replication.lab.near_duplicates import NearDuplicates
 from replication.lab.source import Lab
-from replication.remote.api import api_key
-from replication.remote.replies import append_line, read_lines
+from replication.remote.api import api_key, masked
+from replication.remote.services import append_line, read_lines, retrying
 
 if TYPE_CHECKING:
-    import httpx
     import torch
 
 logger = logging.getLogger(__name__)
@@ -70,13 +70,8 @@ def write_synthetic(
     `base_url` is an OpenAI-compatible address (POST {base_url}/chat/completions); the key, where one is needed, is read
     from $OPENAI_API_KEY and kept nowhere. Each reply is added to the JSONL `path` at once; a run that finds the file
     goes on where it ends. Texts that repeat or nearly copy a source or an earlier text are left out (see `NewTexts`).
-
-    A dropped connection, a time-out, a 429 and a 5xx are tried again, later and later. ConnectionError where that does
-    not help or the server refuses, ValueError for a reply that is no chat completion, fewer than five sources, or a
-    file made from other sources or settings, RuntimeError where five replies in a row hold nothing new.
+    RuntimeError where five replies in a row hold nothing new.
     """
-    import httpx
-
     check_texts(sources, "sources")
     if len(sources) < N_EXAMPLES:
         raise ValueError(f"{len(sources)} sources; a prompt shows {N_EXAMPLES} of them")
@@ -134,17 +129,12 @@ def parse_numbered(reply: str) -> list[str]:
 
 def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
     """One chat completion, tried again with back-off where that may help."""
-    import httpx
-
-    from replication.remote.retries import retrying
-
     body = {"model": model, "messages": [{"role": "user", "content": prompt}]}
     try:
         response = retrying(lambda: client.post(url, json=body).raise_for_status())
     except httpx.HTTPStatusError as error:
-        key = client.headers.get("Authorization", "").removeprefix("Bearer ")
-        said = error.response.text.replace(key, "(the key)") if key else error.response.text
-        raise ConnectionError(f"{url} answered {error.response.status_code}: {excerpt(said, 200)}") from None
+        said = excerpt(masked(error.response.text), 200)
+        raise ConnectionError(f"{url} answered {error.response.status_code}: {said}") from None
     except httpx.HTTPError as error:
         raise ConnectionError(f"{url}: {type(error).__name__} ({error})") from None
     try:
@@ -172,9 +162,8 @@ def sample_synthetic(
     """`n` texts of `n_words` words sampled at temperature 1, each from the first eight tokens of one of `texts`.
 
     `texts` are the benchmark's, as in the paper's prompt, or others like them. Left out are samples that end early,
-    repeat, or nearly copy one of `texts`, of `known` (such as the model's training texts), or an earlier sample. The
-    same seed gives the same texts on one machine. ValueError where no text has eight tokens, RuntimeError where too
-    many samples are left out.
+    repeat, or nearly copy one of `texts`, of `known` (such as the model's training texts), or an earlier sample;
+    RuntimeError where these are too many. The same seed gives the same texts on one machine.
     """
     import torch
     from transformers import StoppingCriteriaList
@@ -245,33 +234,21 @@ def sample_or_load(
 
 
 class NewTexts:
-    """Takes texts one after the other and leaves out those that repeat earlier ones; `left_out` counts why.
+    """Takes texts one after the other and leaves out blank ones and those that repeat or nearly copy earlier ones.
 
-    A text is left out where it is blank, equals a source or an earlier text but for case and white space, or shares
-    more than a fifth of its 7-grams of words with them.
+    `left_out` counts why. Near-duplicates share more than a fifth of their 7-grams of words with earlier texts.
     """
 
     def __init__(self, sources: Iterable[str], language: str = "en") -> None:
-        sources = list(sources)
         self.left_out: Counter[str] = Counter()
-        self._whole, self._known = set(map(_plain, sources)), NearDuplicates(sources, language)
+        self._known = NearDuplicates(sources, language)
 
     def take(self, texts: Iterable[str]) -> list[str]:
-        """Those of the texts that are new."""
+        """Return the texts that are new."""
         new = []
         for text in texts:
-            if not text.strip():
-                self.left_out["blank"] += 1
-            elif _plain(text) in self._whole:
-                self.left_out["repeated"] += 1
-            elif (self._known.overlap(text) or 0.0) > MAX_OVERLAP:
-                self.left_out["nearly copied"] += 1
+            if reason := self._known.add_if_new(text) if text.strip() else "blank":
+                self.left_out[reason] += 1
             else:
-                self._whole.add(_plain(text))
-                self._known.add(text)
                 new.append(text)
         return new
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()

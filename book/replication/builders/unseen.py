@@ -9,8 +9,6 @@ sampled:lab/en-400k     synthetic ones, sampled from a language model as `replic
 apart                   the benchmark's own non-members, which are then no longer judged on: `set_apart`
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 
@@ -76,11 +74,6 @@ def set_apart(benchmark: Benchmark, n: int, seed: int = 0) -> tuple[NDArray[np.i
 
 
 def _texts_of(source: str) -> list[str]:
-    if source == APART:
-        raise ValueError(
-            f"{APART!r} takes the benchmark's own non-members, which are then not judged on: call "
-            "replication.builders.unseen.set_apart"
-        )
     if isinstance(corpus := find(source), Lab):
         return corpus.unseen()
     if known := known_benchmarks().get(source):
@@ -90,7 +83,8 @@ def _texts_of(source: str) -> list[str]:
         raise Unavailable(f"unseen texts of {source}: {where}")
     if is_file_of_texts(source):
         return load_texts(source)
+    names = ", ".join(name for name, known in known_benchmarks().items() if known.unseen)
     raise ValueError(
-        f"no unseen texts {source!r}; known: a file ({', '.join(READERS)}), lab/en:reference, "
-        f"{SAMPLED}MODEL, {APART}, or {', '.join(n for n, b in known_benchmarks().items() if b.unseen)}"
+        f"no unseen texts {source!r}; give a file ({', '.join(READERS)}), lab/en:reference, {SAMPLED}MODEL or {names}; "
+        f"{APART}, the benchmark's own non-members, where a page takes them (`set_apart`)"
     )

@@ -1,7 +1,5 @@
 """Two detectors compared over several training seeds, with intervals that cover texts, seeds and choices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ within `CORRELATIONS`, so each error is a range. A TPR at 5% FPR has two errors,
 of the threshold; the ROC curve's slope there is taken from two normal distributions of equal variance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -128,10 +126,7 @@ def power_at(ours: Interval, lead: float) -> float:
 
 
 def auc_error(auc: float, m: int, n: int) -> float:
-    """The standard error of an AUC of m members and n non-members (Hanley and McNeil 1982).
-
-    That of exponential scores or of their negatives, whichever is larger.
-    """
+    """The standard error of an AUC of m members and n non-members (Hanley and McNeil 1982), of exponential scores."""
     return exponential_variance(auc, m, n) ** 0.5
 
 
@@ -146,11 +141,9 @@ def spread_between(estimates: ArrayLike, errors: ArrayLike, level: float = 0.95)
     """By how much the true values behind (N,) estimates differ, as a standard deviation (τ), given their (N,) errors.
 
     Paule and Mandel's estimate with the Q-profile interval (Viechtbauer 2007): for the right τ the weighted sum of
-    squares is a draw from a chi-squared distribution of N - 1 degrees of freedom. ValueError for fewer than two.
+    squares is a draw from a chi-squared distribution of N - 1 degrees of freedom, N at least 2.
     """
     values, variances = np.asarray(estimates, float), np.asarray(errors, float) ** 2
-    if len(values) < 2:
-        raise ValueError(f"a spread takes at least 2 estimates, and there is {len(values)}")
 
     def excess(tau: float, wanted: float) -> float:
         weights = 1 / (variances + tau**2)
@@ -158,8 +151,7 @@ def spread_between(estimates: ArrayLike, errors: ArrayLike, level: float = 0.95)
 
     degrees, most = len(values) - 1, 100 * (np.ptp(values) + np.sqrt(variances.max()))
     wanted = (degrees, *chi2.ppf([(1 + level) / 2, (1 - level) / 2], degrees))
-    found = [0.0 if excess(0, of) <= 0 else float(brentq(excess, 0, most, args=(of,))) for of in wanted]
-    estimate, low, high = found
+    estimate, low, high = (0.0 if excess(0, of) <= 0 else float(brentq(excess, 0, most, args=(of,))) for of in wanted)
     return Interval(estimate, low, high, level)
 
 

@@ -5,8 +5,6 @@ this module's own part); what is left out is named on the page. Without a record
 your own, seed 0 is computed.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -36,11 +34,11 @@ from replication.recorded import (
     UNTOUCHED,
     identity_of,
     is_recorded,
-    other_versions,
     read_recorded,
     recorded_models,
     recorded_probe,
     weights_of,
+    why_not_counted,
 )
 from replication.results import document_means
 
@@ -217,14 +215,9 @@ def _recorded(**where: str) -> list[dict[str, Any]]:
 
 
 def _why_left_out(claims: Claims, claim: Claim, setting: str, row: Mapping[str, Any]) -> str:
-    """What else than this test today a recorded row was computed for; "" where it counts."""
-    if row["test"] != claims.test_hash(claim, setting):
-        return "another test"
-    if row["texts"] != judged_texts(claims, claim, setting).revision:
-        return "other texts"
-    if row["seed"] == 0 and row["weights"] != weights_of(*claims.models(claim, setting)):
-        return "other weights than those of data/lab"
-    return other_versions(row, versions_behind_test(claim))
+    """Say what else than this test today a recorded row was computed for; "" where it counts."""
+    test, texts = claims.test_hash(claim, setting), judged_texts(claims, claim, setting).revision
+    return why_not_counted(row, test, texts, claims.models(claim, setting), versions_behind_test(claim))
 
 
 def seed_rows(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:

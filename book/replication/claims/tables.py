@@ -1,9 +1,7 @@
 """Claims and their verdicts as tables, sentences and results: of a page's models, or all of them."""
 
-from __future__ import annotations
-
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -30,12 +28,8 @@ from replication.tables import METRIC_LABELS, cards, small, text_table
 FORMER_FILE = BOOK_DATA / "recorded" / "claims.json"  # what former tests and rules said, as they were last judged
 OTHERS = "Claims of others"
 LEADS = {"holds": "is ahead of", "fails": "is behind", TOO_SMALL: "is level with", "open": "is not told apart from"}
-SCALES = {
-    "lab": "lab, reduced scale",
-    "ladder": "ladder, reduced scale",
-    "real model": "real model",
-    "own model": "own model",
-}
+SCALES = {"lab": "lab, reduced scale", "ladder": "ladder, reduced scale"}
+SCALES |= {name: name for name in ("real model", "own model")}
 DIFFERENCE = "difference of AUC (or TPR) [95% interval]"  # a heading
 EQUAL = 0.05  # of AUC or TPR: the margin within which most claimed equalities are expected
 VERDICT = "verdict"  # the metric of a result that is one in words
@@ -45,22 +39,18 @@ VERDICT = "verdict"  # the metric of a result that is one in words
 
 
 def verdicts(models: Any, ids: Sequence[str]) -> Styler | Markdown:
-    """The claims with these ids over all training seeds, in the settings of a page's models.
-
-    A sentence where no claim is tested on them. ValueError for an unknown id.
-    """
+    """The claims with these ids over all training seeds, in the settings of a page's models, or a sentence for none."""
     if judgements := judge_on(as_list(models), ids):
         return claims_table(judgements, as_list(models))
     return Markdown("No claim of `data/claims.yml` is tested on these models; the book's own page has the lab's.")
 
 
 def answer(models: Any, ids: Sequence[str]) -> Markdown:
-    """A page's answer: the verdict on the first claim tested on its models, with the difference in each setting. Of one
-    more claim the same; of several, how many have which verdict, each claim by the worst of its own.
+    """A page's answer: the verdict on its first claim, with the difference in each setting that has the page's models.
 
-    Of several comparisons it shows the one that speaks most against the claim. Repeated reasons are dropped; a former
-    test is mentioned only if its verdict differs. Empty where no claim is tested on the models. ValueError for an
-    unknown id.
+    The same of one more claim; of several more, how many have which verdict, each by the worst of its own. Of several
+    comparisons it shows the one that speaks most against the claim. Repeated reasons are dropped; a former test is
+    mentioned only if its verdict differs. Empty where no claim is tested on the models.
     """
     judged = judge_on(as_list(models), ids)
     groups = [of_claim for name in ids if (of_claim := [j for j in judged if j.claim.id == name])]
@@ -81,7 +71,7 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
         before = [f"{one['verdict']} until {one['until']}" for one in former if one["verdict"] not in now]
         sentences += [f"By its former tests: {', '.join(dict.fromkeys(before))}."] if before else []
     if others:
-        counted = _counted(map(_worst_verdict, others))
+        counted = count_verdicts(map(_worst_verdict, others))
         sentences.append(f"{len(others)} more claims, each with the worst of its verdicts: {counted}.")
     return Markdown(" ".join(sentences))
 
@@ -141,9 +131,9 @@ def _row(j: Judgement, is_first: bool) -> dict[str, str]:
 
 
 def _grouped(judgements: Iterable[Judgement], key: Callable[[Judgement], str]) -> dict[str, list[Judgement]]:
-    groups: dict[str, list[Judgement]] = {}
+    groups: dict[str, list[Judgement]] = defaultdict(list)
     for j in judgements:
-        groups.setdefault(key(j), []).append(j)
+        groups[key(j)].append(j)
     return groups
 
 
@@ -275,7 +265,7 @@ def spread_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
             estimates = [of.estimate for of in worst]
             tau = spread_between(estimates, [(of.high - of.low) / 2 / 1.96 for of in worst])
             rows[claim_id] = {
-                "verdicts": _counted(j.verdict for j in group),
+                "verdicts": count_verdicts(j.verdict for j in group),
                 "lowest to highest": f"{min(estimates):+.3f} to {max(estimates):+.3f}",
                 "τ [95% interval]": three_digits(tau),
             }
@@ -318,9 +308,7 @@ def summary(judgements: Sequence[Judgement]) -> str:
     text = f"**{len(judgements)} tests**: {', '.join(f'{counts[name]} {name}' for name in VERDICTS)}."
     if sum(n_comparisons) > len(judgements):
         text += f" They make {sum(n_comparisons)} comparisons, at most {max(n_comparisons)} each."
-    if n_former := sum(
-        len(_former_tests(group[0].claim)) for group in _grouped(judgements, lambda j: j.claim.id).values()
-    ):
+    if n_former := sum(len(_former_tests(claim)) for claim in {j.claim.id: j.claim for j in judgements}.values()):
         former = f"{n_former} former tests are" if n_former > 1 else "One former test is"
         text += f" {former} listed too, of claims whose test was changed."
     n_seeds = {len(j.seeds) for j in judgements}
@@ -360,7 +348,8 @@ def _worst_verdict(group: Sequence[Judgement]) -> str:
     return max((j.verdict for j in group), key=VERDICTS.index)
 
 
-def _counted(verdicts: Iterable[str]) -> str:
+def count_verdicts(verdicts: Iterable[str]) -> str:
+    """Count verdicts in words: "3 supported, 1 inconclusive"."""
     counts = Counter(verdicts)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
 

@@ -1,7 +1,5 @@
 """The verdict on a claim: `verdict` is the rule, `judge` applies it to a test's scores over several training seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -23,14 +21,12 @@ from replication.claims.printed import Lead, leads_of, size_of
 from replication.claims.scores import seeds_of
 from replication.claims.spec import CHANCE, CLAIMS_FILE, Claim, Claims, load_claims
 from replication.lab.source import Lab
+from replication.profile import check_names
 from replication.recorded import is_recorded, recorded_provenance
-from replication.results import CONFOUNDED, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
+from replication.results import CONFOUNDED, FPRS, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
 
-COMPARE: dict[str, Callable[..., Comparison]] = {
-    "auc": compare_auc_over_seeds,
-    "tpr_at_5_fpr": compare_tpr_at_fpr_over_seeds,
-    "tpr_at_1_fpr": partial(compare_tpr_at_fpr_over_seeds, fpr=0.01),
-}
+COMPARE: dict[str, Callable[..., Comparison]] = {"auc": compare_auc_over_seeds}
+COMPARE |= {name: partial(compare_tpr_at_fpr_over_seeds, fpr=fpr) for name, fpr in FPRS.items()}
 WORST_FIRST = ("not supported", NO_DIFFERENCE, "inconclusive", UNSHOWN, "supported")
 SEEDS_OF_A_VERDICT = 3
 
@@ -182,13 +178,9 @@ def judge_all(claims: Claims) -> list[Judgement]:
 
 
 def judge_on(models: Sequence[str], ids: Sequence[str]) -> list[Judgement]:
-    """Judge the claims with these ids in the settings of a page's models.
-
-    Empty where no claim is tested on the models. ValueError for an unknown id.
-    """
+    """Judge the claims with these ids in the settings of a page's models; ValueError for an unknown id."""
     claims = book_claims()
-    if unknown := set(ids) - {claim.id for claim in claims.claims}:
-        raise ValueError(f"{CLAIMS_FILE}: no claim {unknown.pop()!r}")
+    check_names(ids, [claim.id for claim in claims.claims], f"{CLAIMS_FILE} has no claim")
     tests = [(claim.id, setting) for claim, setting in claims.tests() if claims.settings[setting].model in models]
     return [judge_once(name, setting) for name, setting in tests if name in ids]
 

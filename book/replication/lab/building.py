@@ -3,8 +3,6 @@
 `deal` and `train_anew` make and compare a corpus or a model; `store` writes it to `data/lab`.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -145,9 +143,6 @@ def in_order(names: Sequence[str]) -> list[tuple[str, list[str]]]:
         for is_later in (False, True)
     ]
     return [(kind, group) for kind, group in groups if group]
-
-
-# --- storing ---
 
 
 def store(kind: str, made: Iterable[Made]) -> None:

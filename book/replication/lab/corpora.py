@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mialib.store import version
-from replication.lab.places import Place
+from replication.lab.docstrings import Place
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

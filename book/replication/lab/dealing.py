@@ -31,9 +31,8 @@ from replication.lab.corpora import (
     installed,
     write_texts,
 )
-from replication.lab.docstrings import is_later, place_of, read_code, read_docstrings
+from replication.lab.docstrings import Docstring, Place, is_later, place_of, read_docstrings
 from replication.lab.near_duplicates import MAX_OVERLAP, NearDuplicates
-from replication.lab.places import Docstring, Place
 from replication.lab.questions import choice_questions, context_questions
 from replication.lab.recipes import Corpus
 
@@ -104,9 +103,6 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
     write_json(folder / CARD, card)
 
 
-# --- gathering ---
-
-
 def gather(corpus: Corpus, apart_from: Sequence[str]) -> tuple[list[Docstring], int | None]:
     """The texts in a fixed order, and how many near-duplicates were left out (None: kept)."""
     if corpus.source == "patents":
@@ -120,7 +116,7 @@ def gather(corpus: Corpus, apart_from: Sequence[str]) -> tuple[list[Docstring], 
             found = read_docstrings(corpus.packages, corpus.words)
             found = [d for d in found if is_later(d, corpus.since)] if corpus.since else found
         case "code":
-            found = read_code(corpus.packages, corpus.words)
+            found = read_docstrings(corpus.packages, corpus.words, "code")
         case "context_questions":
             found = context_questions(corpus.packages, corpus.words, corpus.seed)
         case "choice_questions":

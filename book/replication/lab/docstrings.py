@@ -1,23 +1,133 @@
 """Real English text that every machine able to run this project already holds: its packages' docstrings, and code.
 
-The sources are read in an order that depends on names alone, so pinned packages give the same texts anywhere.
-`replication.lab.places` finds them again.
+Sources are parsed, never imported, in an order that depends on names alone, so pinned packages give the same texts
+anywhere. Nothing of theirs is copied into the repository: it names the places, each with the text's hash.
 """
 
-from __future__ import annotations
-
+import ast
 import re
-from collections.abc import Iterable, Mapping
+import warnings
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from mialib.cache import JSON, cached
 from mialib.store import hash_texts
 from mialib.versions import versions_of
-from replication.lab.places import READ, Docstring, Place, parse
 
 VERSION = re.compile(r"version(?:added|changed):{1,2} ?v?(\d+(?:\.\d+)*)")  # a directive of Sphinx
+
+
+class Docstring(NamedTuple):
+    """One docstring, or the code of one function, white space collapsed, its package, and what it documents."""
+
+    package: str
+    text: str  # or, of a question, the question made of it: `before`, its first words, `after`
+    name: str = ""  # of a function or class
+    arguments: tuple[str, ...] = ()  # a function's, without self and cls
+    file: str = ""  # in the package's folder
+    path: str = ""  # of names inside the file: Class.method; "" of the module itself
+    before: str = ""
+    after: str = ""
+
+
+class Place(NamedTuple):
+    """The place of a text in an installed package: its first words there, between our own words, and a hash of all."""
+
+    package: str
+    file: str
+    path: str
+    words: int
+    before: str
+    after: str
+    hash: str
+
+
+def read_places(kind: str, places: Sequence[Place]) -> list[str | None]:
+    """The text at each place, "docstring" or "code"; None where an installed package no longer has it.
+
+    Only the files that the places name are read.
+    """
+    by_file: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for i, place in enumerate(places):
+        by_file[place.package, place.file].append(i)
+    texts: list[str | None] = [None] * len(places)
+    for (package, name), numbers in by_file.items():
+        file = source_file(package, name)
+        standing: dict[str, list[list[str]]] = defaultdict(list)  # several where a name is defined twice
+        for docstring in READ[kind](package, name, parse(file)) if file else ():
+            standing[docstring.path].append(docstring.text.split(" "))
+        for i in numbers:
+            place = places[i]
+            for words in standing[place.path]:
+                text = place.before + " ".join(words[: place.words]) + place.after
+                if hash_texts([text]) == place.hash:
+                    texts[i] = text
+    return texts
+
+
+def package_folder(package: str) -> Path | None:
+    """Return the folder of an installed package; None where it is not installed."""
+    spec = find_spec(package)
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+
+
+def source_file(package: str, name: str) -> Path | None:
+    """Return a file of a package by its path in the package's folder; None where it is not installed."""
+    folder = package_folder(package)
+    return folder / name if folder and (folder / name).is_file() else None
+
+
+def parse(path: Path) -> ast.Module:
+    """A source file's syntax tree, empty for one that is none of this Python's."""
+    try:
+        return parse_source(path.read_text(encoding="utf-8", errors="replace"))
+    except SyntaxError:  # a template, or written for another Python
+        return ast.Module([], [])
+
+
+def parse_source(source: str) -> ast.Module:
+    """The syntax tree of a source text; SyntaxError for one that is none of this Python's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # theirs, not ours
+        return ast.parse(source)
+
+
+def statements(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """All of a tree but its expressions, in the order of `ast.walk`, each with the names that it stands under."""
+    left: deque[tuple[ast.AST, str]] = deque([(tree, "")])
+    while left:
+        node, path = left.popleft()
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            path = f"{path}.{node.name}".lstrip(".")
+        left.extend((child, path) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+        yield node, path
+
+
+def _docstrings_of(package: str, file: str, tree: ast.Module) -> Iterator[Docstring]:
+    for node, path in statements(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            docstring = ast.get_docstring(node, clean=False)
+            if docstring:
+                given = node.args if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+                names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)] if given else []
+                arguments = tuple(name for name in names if name not in ("self", "cls"))
+                text = " ".join(docstring.split())
+                yield Docstring(package, text, getattr(node, "name", ""), arguments, file, path)
+
+
+def _code_of(package: str, file: str, tree: ast.Module) -> Iterator[Docstring]:
+    for node, path in statements(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
+            if body:
+                code = ast.unparse(ast.Module(body, []))
+                yield Docstring(package, " ".join(code.split()), node.name, (), file, path)
+
+
+READ = {"docstring": _docstrings_of, "code": _code_of}
 
 
 def place_of(docstring: Docstring, text: str) -> Place:
@@ -28,25 +138,16 @@ def place_of(docstring: Docstring, text: str) -> Place:
     return Place(d.package, d.file, d.path, n_words, d.before, d.after, hash_texts([text]))
 
 
-def read_docstrings(packages: Iterable[str], min_words: int) -> list[Docstring]:
-    """All distinct docstrings of at least `min_words` words; ModuleNotFoundError where a package is not installed."""
-    return _read("docstring", packages, min_words)
+def read_docstrings(packages: Iterable[str], min_words: int, kind: str = "docstring") -> list[Docstring]:
+    """Read all distinct docstrings of at least `min_words` words, or the "code" of functions without docstrings.
 
-
-def read_code(packages: Iterable[str], min_words: int) -> list[Docstring]:
-    """The code of all distinct functions of at least `min_words` words, docstrings left out; as `read_docstrings`."""
-    return _read("code", packages, min_words)
-
-
-def _read(kind: str, packages: Iterable[str], min_words: int) -> list[Docstring]:
-    seen: set[str] = set()
-    found = []
-    for package in sorted(packages):
-        for docstring in _parsed(kind, package):
-            if docstring.text not in seen and docstring.text.count(" ") + 1 >= min_words:
-                seen.add(docstring.text)
-                found.append(docstring)
-    return found
+    ModuleNotFoundError where a package is not installed.
+    """
+    by_text: dict[str, Docstring] = {}
+    for docstring in (one for package in sorted(packages) for one in _parsed(kind, package)):
+        if docstring.text.count(" ") + 1 >= min_words:
+            by_text.setdefault(docstring.text, docstring)
+    return list(by_text.values())
 
 
 def _parsed(kind: str, package: str) -> list[Docstring]:
@@ -81,9 +182,8 @@ def is_test(path: PurePath) -> bool:
 
 def _source_files(package: str) -> tuple[Path, list[Path]]:
     """A package's folder and the source files in it, but for its tests."""
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
+    folder = package_folder(package)
+    if folder is None:
         raise ModuleNotFoundError(f"the lab reads the docstrings of {package!r}, which is not installed")
-    folder = Path(spec.submodule_search_locations[0])
     files = (path for path in folder.rglob("*.py") if not is_test(path))
     return folder, sorted(files, key=lambda path: path.relative_to(folder).as_posix())

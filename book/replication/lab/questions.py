@@ -5,15 +5,12 @@ question about it, to be answered with yes or no, like PubMedQA's, and a questio
 CommonsenseQA's. Each item is one text with its answer, as a test set lies about on the web.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import takewhile
 
 import numpy as np
 
-from replication.lab.docstrings import read_docstrings
-from replication.lab.places import Docstring
+from replication.lab.docstrings import Docstring, read_docstrings
 
 CHOICES = "ABCDE"
 MIN_CONTEXT_WORDS = 30
@@ -45,10 +42,7 @@ def context_questions(packages: Iterable[str], n_words: int, seed: int) -> list[
 
 
 def choice_questions(packages: Iterable[str], n_words: int, seed: int) -> list[Docstring]:
-    """Which of five names of a package a sentence describes; sentences that would not fit `n_words` are left out.
-
-    ValueError for a package with fewer than five documented names.
-    """
+    """Which of five names of a package a sentence describes; sentences that would not fit `n_words` are left out."""
     rng = np.random.default_rng(seed)
     known = _named(packages, MIN_SENTENCE_WORDS)
     names = {package: sorted({d.name for d in known if d.package == package}) for package in {d.package for d in known}}

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,7 @@ from replication import BOOK_DATA
 from replication.lab import dealing
 from replication.lab.corpora import CARD, COUNTS, END_OF_TEXT, ROLES, Row, corpus_tokenizer, installed, read_corpus
 from replication.lab.dealing import overlaps, sources_of
-from replication.lab.places import read_places, source_file
+from replication.lab.docstrings import read_places, source_file
 from replication.lab.recipes import (
     AnyRecipe,
     Corpus,
@@ -147,9 +146,8 @@ def member_corpora(name: str) -> list[str]:
     recipe = lab_recipe(name)
     if isinstance(recipe, Unlearning):
         return member_corpora(recipe.base)
-    if isinstance(recipe, Masked):
-        return []
-    return [*([recipe.corpus] if recipe.member_times or recipe.member_repeats else []), *recipe.injected]
+    has_members = isinstance(recipe, Seen) and bool(recipe.member_times or recipe.member_repeats)
+    return [*([recipe.corpus] if has_members else []), *getattr(recipe, "injected", {})]
 
 
 def member_times(recipe: Seen, n_members: int) -> list[int]:
@@ -278,11 +276,10 @@ def training_overlaps(name: str, texts: Sequence[str]) -> NDArray[np.float64] | 
 
 
 def rows_to_write(name: str, n: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
-    """Texts of a benchmark or corpus with their labels (1 = member), members first, for a file.
+    """Texts of a benchmark, a corpus or one role of it, with their labels (1 = member), members first, for a file.
 
-    A corpus of non-members alone gives these, `lab/en:background` one role alone. If one fair coin dealt both sides,
-    each row also has `coin_duplicates: 1`. `n` are drawn at random, half of them members, from the packages that are
-    installed. ValueError for more than there are.
+    If one fair coin dealt both sides, each row also has `coin_duplicates: 1`. `n` are drawn at random, half of them
+    members, from the packages that are installed; ValueError for more than there are.
     """
     corpus, is_one_role, role = name.partition(":")
     if is_one_role and "~" not in name:
@@ -338,17 +335,11 @@ def train_again(name: str, device: str = "cpu") -> Path:
     folder = home() / "lab" / "models" / f"{name.removeprefix('lab/')}-{_key(name)}{where}"
 
     def make(to: Path) -> None:
-        from safetensors import SafetensorError
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()  # of its own, which draws on the output
         logger.warning("%s: training it first, once", name)  # a warning, so that a notebook shows it too
-        try:
-            _make(name, to, folder.with_name(f"{folder.name}.parts"), device)
-        except Exception as error:
-            if type(error) not in (SafetensorError, Exception):  # of full disks safetensors and tokenizers raise these
-                raise
-            raise OSError(f"{folder} can't be made: {error}") from None
+        _make(name, to, folder.with_name(f"{folder.name}.parts"), device)
 
     return write_once(folder, make)
 
@@ -373,12 +364,8 @@ def _make(name: str, folder: Path, checkpoints: Path, device: str) -> None:
 
     from replication.lab import training
 
-    def write(state: Any, path: Path) -> None:
-        torch.save(state, buffer := BytesIO())  # by itself torch says of a full disk that a writer failed
-        path.write_bytes(buffer.getbuffer())
-
     recipe = lab_recipe(name)
-    parts = Checkpoints(checkpoints, Format(".pt", write, partial(torch.load, weights_only=True)))
+    parts = Checkpoints(checkpoints, Format(".pt", torch.save, partial(torch.load, weights_only=True)))
     corpus = LabCorpus(lab_model_corpus(name))
     for trained_on in corpora_of_recipe(recipe) or [corpus.name]:
         LabCorpus(trained_on).check_whole()

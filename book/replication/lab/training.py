@@ -4,8 +4,6 @@ Everything is seeded and runs on one thread, so a recipe gives the same weights 
 `train` also takes a GPU, whose sums come in no fixed order: there a recipe gives almost the same weights.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

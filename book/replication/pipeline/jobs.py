@@ -1,7 +1,5 @@
 """What the Snakefile's rules run, a process each: `python -m replication.pipeline.jobs RULE ARGUMENT...`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +9,7 @@ import yaml
 
 from mialib.commands.output import log_plainly
 from mialib.store import write_json
-from replication.profile import load_profile
+from replication.profile import check_names, load_profile
 
 
 def score(model: str, benchmark: str, receipt: str) -> None:
@@ -30,12 +28,10 @@ def column(page: str, name: str, output: str) -> None:
     from replication.studies import paper_tables
 
     profile = load_profile()
-    columns = {(of, printed): column for of, printed, column in paper_tables.columns_of(profile)}
-    if (page, name) not in columns:
-        known = "; ".join(f"{of}: {printed}" for of, printed in columns)
-        raise ValueError(f"profile {profile.name} has no column {name!r} on a page {page!r}; it has: {known}")
+    columns = {f"{page}: {printed}": column for page, printed, column in paper_tables.columns_of(profile)}
+    check_names([f"{page}: {name}"], columns, f"profile {profile.name} has no column")
     given = profile.notebooks[page].parameters
-    measured = paper_tables.measure_or_say_why(given["paper"], given["items"], name, columns[page, name])
+    measured = paper_tables.measure_or_say_why(given["paper"], given["items"], name, columns[f"{page}: {name}"])
     paper_tables.save_column(output, measured)
     done = sum(result.ours is not None for result in measured.results)
     print(f"{page}, {name}: {measured.unavailable or f'{done} numbers'}")

@@ -4,8 +4,6 @@ What a page takes is in its parameters: the models, benchmarks and corpora that 
 this. Nothing here loads torch.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,8 +18,6 @@ from replication.lab.source import corpora_of_recipe
 from replication.pipeline.code import import_closure
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.profile import Page, Profile, load_profile
-
-# --- what a page takes ---
 
 
 @dataclass(frozen=True)
@@ -81,9 +77,6 @@ def _lineage(profile: Profile, name: str) -> list[Model]:
     """A model, and the one that it was made from."""
     model = profile.models[name]
     return [model, *(_lineage(profile, model.unlearn.base) if model.unlearn else [])]
-
-
-# --- the files that a build makes ---
 
 
 def score_receipt(profile: str, model: str, benchmark: str) -> str:

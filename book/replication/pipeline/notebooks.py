@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mialib.store import ROOT, write_json
 from replication.pipeline.code import imported_modules
-from replication.profile import Page, Profile, check_parameters
+from replication.profile import Page, Profile, check_names
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -85,8 +85,8 @@ def run_notebook(
 
     Its results go to `results`; a page of the papers' tables finds its columns in `computed`. Where something is not
     available (`NOT_HERE`), the page ends at that cell and says why, and so do its results; `skipped` says why none of
-    it is to be run. ValueError for a page that the profile or a notebook that the folder lacks, and for a parameter
-    that the notebook lacks. When a cell fails otherwise, nothing is written to `output`, the partial copy goes to
+    it is to be run. ValueError for a page that the profile lacks, and for a parameter that the notebook
+    lacks. When a cell fails otherwise, nothing is written to `output`, the partial copy goes to
     `failed`, and the error names both.
     """
     import nbformat
@@ -94,15 +94,12 @@ def run_notebook(
     from nbclient.exceptions import DeadKernelError
 
     clone()
-    if name not in profile.notebooks:
-        raise ValueError(f"profile {profile.name} has no notebook {name!r}; it has: {', '.join(profile.notebooks)}")
+    check_names([name], profile.notebooks, f"profile {profile.name} has no notebook")
     page = profile.notebooks[name]
     source = folder / f"{page.notebook}.ipynb"
-    if not source.is_file():
-        raise ValueError(f"{source} does not exist, though profile {profile.name} names it")
     paths = {key: str(path) for key, path in {"out": results, "computed": computed}.items() if path}
     known = read_notebook(source).defaults
-    check_parameters({**page.parameters, **paths}, known, f"{source.name}, run by profile {profile.name},")
+    check_names({**page.parameters, **paths}, known, f"{source.name}, run by profile {profile.name}, has no parameter")
     for path in (failed, output):
         path.parent.mkdir(parents=True, exist_ok=True)
     why, how = skipped, {"prepare_only": bool(skipped), "progress_bar": False, "cwd": str(ROOT)}
@@ -136,9 +133,6 @@ def running_cell(notebook: Path) -> int:
 def why_not_run(results: Path) -> str:
     """Why a page was not run, by the file of its results; "" for one that was, or that there is no file of."""
     return json.loads(results.read_text(encoding="utf-8")).get("unavailable", "") if results.is_file() else ""
-
-
-# --- before a page runs ---
 
 
 def prepare_page(notebook: NotebookNode, page: Page) -> NotebookNode:
@@ -214,9 +208,6 @@ def footer(about: dict[str, Any], name: str) -> list[NotebookNode]:
     for i, cell in enumerate(cells):
         cell.id = f"footer-{i}"
     return cells
-
-
-# --- after it ran ---
 
 
 def finished(notebook: NotebookNode, why_not_run: str) -> NotebookNode:

@@ -1,7 +1,5 @@
 """The finished book as one PDF: the pages' articles in one file of HTML, which a browser prints."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

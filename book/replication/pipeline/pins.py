@@ -1,7 +1,5 @@
 """`mialib lock`: pin the commit of each model and data set of the hub in data/revisions.yml."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import yaml

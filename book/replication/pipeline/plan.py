@@ -4,9 +4,6 @@ The sizes are the hub's where it can be reached and the registry's where it can'
 measurement: floating point operations of all passes at a rate that is assumed to be sustained.
 """
 
-from __future__ import annotations
-
-import json
 import os
 import resource
 import shutil
@@ -20,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from huggingface_hub import constants, get_token
+from jinja2 import Template
 
 from mialib.attacks.probe import LEARNING_RATES
 from mialib.batches import encode
@@ -35,7 +33,7 @@ from mialib.progress import in_words
 from mialib.text import check_texts
 from mialib.token_stats import COLUMNS
 from replication.profile import Profile
-from replication.remote.api import price_a_million
+from replication.remote.api import positive_number
 from replication.studies.paper_tables import Column, choose_columns
 
 TOKENS_PER_WORD = 1.5  # of English under these models' tokenizers, and about that of jieba's Chinese words
@@ -68,36 +66,32 @@ class Download:
     is_here: bool = False
     obstacle: str = ""
 
+    @property
+    def missing_gb(self) -> float:
+        """What is left to download."""
+        return 0.0 if self.is_here else self.gb
+
 
 # --- what is computed ---
 
 
 def plan_columns(profile: Profile, only: Sequence[str] = ()) -> list[ColumnPlan]:
-    """Every column of the profile's tables that is asked for."""
-    return [
-        ColumnPlan(page, name, gpu_hours(column), memory_gb(column), *_requests(column), _names(column))
-        for page, name, column in choose_columns(profile, only)
-    ]
+    """Plan every column of the profile's tables that is asked for."""
+    plans = []
+    for page, name, column in choose_columns(profile, only):
+        corpora = [HUB_CORPORA[of].hub_id for of, _ in map(split_prefix, _corpora(column)) if of in HUB_CORPORA]
+        data = find_part(column.benchmark).known.hub_id if is_published(column.benchmark) else None
+        needs = frozenset(filter(None, [*column.models, *corpora, data]))
+        n_texts, n_tokens = _size(column.benchmark)
+        # To a model behind an API each text is sent, and each in lower case where that is read.
+        n_passes = 0 if find(column.model).has_weights or n_tokens is None else column.n_passes
+        sent = n_passes * n_texts, round(n_passes * (n_tokens or 0))
+        plans.append(ColumnPlan(page, name, gpu_hours(column), memory_gb(column), *sent, needs))
+    return plans
 
 
 def _corpora(column: Column) -> list[str]:
     return [name for name in (column.corpus, *column.corpora.values()) if name]
-
-
-def _names(column: Column) -> frozenset[str]:
-    """The names on the hub of all that a column takes."""
-    corpora = [split_prefix(name)[0] for name in _corpora(column)]
-    names = [*column.models, *(HUB_CORPORA[name].hub_id for name in corpora if name in HUB_CORPORA)]
-    data = find_part(column.benchmark).known.hub_id if is_published(column.benchmark) else None
-    return frozenset(filter(None, [*names, data]))
-
-
-def _requests(column: Column) -> tuple[int, int]:
-    """Requests and tokens that a model behind an API is sent: each text, and each in lower case where that is read."""
-    n_examples, n_tokens = _size(column.benchmark)
-    if find(column.model).has_weights or n_tokens is None:
-        return 0, 0
-    return column.n_passes * n_examples, round(column.n_passes * n_tokens)
 
 
 def gpu_hours(column: Column, teraflops: float = SUSTAINED_TERAFLOPS) -> float | None:
@@ -236,15 +230,11 @@ def _all_gb(files: Sequence[Any], only: Collection[str] = ()) -> float:
 
 def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
     """Whether the hub's cache holds a model's weights (a config alone is none), or these files of a data set."""
-    commit = pinned_commit(name, kind)
+    patterns = ("*.safetensors", "*.bin") if kind == "model" else ("**/*.*",)
     for snapshot in cached_snapshots(name, kind):
-        if kind == "dataset":
-            wanted = [snapshot / file for file in files] or [p for p in snapshot.rglob("*.*") if p.suffix != ".md"]
-        else:
-            indices = [json.loads(path.read_text())["weight_map"] for path in snapshot.glob("*.index.json")]
-            wanted = [snapshot / file for index in indices for file in index.values()]
-            wanted = wanted or [*snapshot.glob("*.safetensors"), *snapshot.glob("*.bin")]
-        if commit in (None, snapshot.name) and wanted and all(path.is_file() for path in wanted):
+        found = [path for pattern in patterns for path in snapshot.glob(pattern) if path.suffix != ".md"]
+        wanted = [snapshot / file for file in files] or found
+        if pinned_commit(name, kind) in (None, snapshot.name) and wanted and all(path.is_file() for path in wanted):
             return True
     return False
 
@@ -253,40 +243,21 @@ def _is_cached(name: str, kind: Kind, files: Collection[str] = ()) -> bool:
 
 
 def describe_plan(columns: Sequence[ColumnPlan], downloads: Sequence[Download]) -> str:
-    """The plan as text for a terminal."""
-    lines = ["What has to be here:"]
-    for d in downloads:
-        state = "here" if d.is_here else f"{d.gb:.1f} GB" if d.gb else ""
-        lines.append(f"  {d.kind:5}  {d.name:52}  {state:>8}  {d.licence}  {d.obstacle}".rstrip())
-    if not columns:
-        return "\n".join([*lines, _this_machine(sum(d.gb for d in downloads if not d.is_here))])
-    lines.append("What is computed, a job each:")
-    for c in columns:
-        hours = "" if c.gpu_hours is None else "< 0.01 h" if c.gpu_hours < 0.01 else f"{c.gpu_hours:.2f} h"
-        memory = "" if c.memory_gb is None else f"{c.memory_gb:.0f} GB"
-        price = price_a_million()
-        dollars = "" if price is None else f", about ${c.tokens * price / 1e6:.2f}"
-        sent = f"{c.requests:,} requests, about {c.tokens:,} tokens{dollars}" if c.requests else ""
-        lines.append(f"  {c.page:34}  {c.column:42}  {hours:>8}  {memory:>7}  {sent}".rstrip())
-    lines.append(
-        f"Download and GPU hours by table, at {SUSTAINED_TERAFLOPS} TFLOP/s sustained. Loading, downloading and "
-        "counting a reference corpus's tokens, which the processor does once a tokenizer, come on top; what two tables "
-        "share is counted in each:"
-    )
-    missing = [d for d in downloads if not d.is_here]
-    all_gb, all_hours = sum(d.gb for d in missing), 0.0
+    """The plan as text for a terminal, as `plan.md` words it."""
+    template = Template(Path(__file__).with_suffix(".md").read_text(encoding="utf-8"), trim_blocks=True)
+    pages = {}
     for page in dict.fromkeys(c.page for c in columns):
         of_page = [c for c in columns if c.page == page]
-        page_hours = sum(c.gpu_hours or 0 for c in of_page)
-        gb = sum(d.gb for d in missing if any(d.name in c.needs for c in of_page))
-        lines.append(f"  {page:34}  {gb:5.0f} GB  {page_hours:6.2f} h")
-        all_hours += page_hours
-    lines.append(
-        f"In all {len(columns)} jobs, {all_hours:.1f} GPU hours, {all_gb:.0f} GB to download and to keep; "
-        f"{sum(bool(d.obstacle) for d in downloads)} of {len(downloads)} models and data sets have something in their "
-        "way. What can't be had is left out, and its page says so."
+        gb = sum(d.missing_gb for d in downloads if any(d.name in c.needs for c in of_page))
+        pages[page] = gb, sum(c.gpu_hours or 0 for c in of_page)
+    return template.render(
+        columns=columns,
+        downloads=downloads,
+        pages=pages,
+        price=positive_number("MIALIB_API_PRICE"),
+        teraflops=SUSTAINED_TERAFLOPS,
+        machine=_this_machine(sum(d.missing_gb for d in downloads)),
     )
-    return "\n".join([*lines, _this_machine(all_gb)])
 
 
 def _this_machine(download_gb: float) -> str:

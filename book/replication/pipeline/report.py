@@ -5,13 +5,10 @@
 The ledger is what the claims' page wrote of each verdict.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +16,13 @@ from typing import Any
 
 from mialib.store import ROOT, atomic_path
 from replication import real_model
-from replication.claims.spec import Claim, load_claims
-from replication.claims.tables import VERDICT
+from replication.claims.spec import load_claims
+from replication.claims.tables import VERDICT, count_verdicts
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.pipeline.slides import slides_of
 from replication.profile import Profile
 from replication.published import PAPERS, load_published
-from replication.results import DASH, VERDICTS, load_results
+from replication.results import DASH, load_results
 from replication.tables import markdown_table
 
 LISTS = ("_papers_tables.md", "_figures.md", "_status.md")  # in book/pages/, included by pages of text
@@ -45,17 +42,6 @@ class PrintedItem:
     paper: str
     item: str  # "Table 1", "Figure 3a"
     pages: tuple[str, ...] = ()  # of the profile
-
-
-@dataclass(frozen=True)
-class Judged:
-    """The verdict of a claim's test in one setting, as the build's ledger has it."""
-
-    claim: Claim
-    verdict: str
-
-
-# --- what there is ---
 
 
 def printed_items(profile: Profile) -> list[PrintedItem]:
@@ -98,18 +84,10 @@ def _titles(item: str) -> list[str]:
     return [f"{found[1].title()} {number}" for number in found.groups()[1:] if number] if found else []
 
 
-def read_ledger(path: Path) -> list[Judged]:
-    """The verdicts of a build's claims page; none where it has not run. Former tests are left out."""
-    if not path.is_file():
-        return []
-    found, known = load_results(path), {claim.id: claim for claim in load_claims().claims}
-    return [Judged(known[r.row], r.why) for r in found if r.metric == VERDICT and r.row in known]
-
-
-def count_verdicts(judged: Iterable[Judged]) -> str:
-    """ "3 supported, 1 inconclusive", or a dash."""
-    counts = Counter(j.verdict for j in judged)
-    return ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name]) or DASH
+def read_ledger(path: Path) -> list[tuple[str, str]]:
+    """The ids of claims and the verdicts of a build's claims page; none where it has not run, nor of former tests."""
+    results, ids = load_results(path) if path.is_file() else [], {claim.id for claim in load_claims().claims}
+    return [(r.row, r.why) for r in results if r.metric == VERDICT and r.row in ids]
 
 
 def command(page: str, profile: Profile) -> str:
@@ -122,9 +100,6 @@ def command(page: str, profile: Profile) -> str:
         else:
             words += ["-p", name, shlex.quote(",".join(map(str, value)) if isinstance(value, list) else str(value))]
     return " ".join(words)
-
-
-# --- the lists in the book ---
 
 
 def papers_tables(profile: Profile, build: Path) -> str:
@@ -140,7 +115,7 @@ def papers_tables(profile: Profile, build: Path) -> str:
             for page in one.pages:
                 notebook = profile.notebooks[page].notebook
                 ids = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").strings
-                said = count_verdicts(j for j in ledger if j.claim.id in ids)
+                said = count_verdicts(verdict for claim, verdict in ledger if claim in ids) or DASH
                 ran_on = [RAN_ON.get(profile.name, "the lab's models")]
                 if profile.name == "lab" and any((real_model.FOLDER / f"{name}.json").is_file() for name in ids):
                     ran_on.append(RAN_ON["real"])

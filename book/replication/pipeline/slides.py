@@ -1,7 +1,5 @@
 """Executed pages' figures and equations: as slides in one HTML file, and the list of figures in the book."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

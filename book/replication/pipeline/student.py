@@ -13,8 +13,6 @@ outputs and metadata, which hold what a solution printed; nbgrader can take eith
 book's Markdown has beyond Jupyter's becomes plain: boxes, folds, citations, index entries, and links to other pages.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable
@@ -103,9 +101,6 @@ def check_exercises(cells: list[dict[str, Any]]) -> None:
 
 def _tags(cell: dict[str, Any]) -> list[str]:
     return cell["metadata"].get("tags", [])
-
-
-# --- the book's Markdown as Jupyter's ---
 
 
 def plain(source: str, without_solutions: bool = False) -> str:

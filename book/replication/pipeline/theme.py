@@ -3,8 +3,6 @@
 A page's answer comes first, tables are numbered, pages have a description, and no file is there that no page loads.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -75,8 +73,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def configure(_app: Sphinx, config: Config) -> None:
     """Set the options of the theme and of MathJax."""
-    # The theme opens a menu by the first button of its kind. With something in this bar, which the book theme hides,
-    # the first one is the hidden one there, and the visible one is dead.
+    # The theme opens a menu by the first button of its kind, which would be a hidden one in this bar.
     config.html_theme_options["navbar_persistent"] = []
     if address := repository():  # Binder and Colab run what the workflow has pushed to this branch
         binder, colab = "https://mybinder.org", "https://colab.research.google.com"
@@ -114,14 +111,9 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
         return
     for output in outputs:
         output.parent.remove(output)
-    question = takewhile(
-        lambda node: (
-            isinstance(node, nodes.title | nodes.paragraph | nodes.Invisible)
-            and not node.astext().startswith("What runs here.")
-        ),
-        first,
-    )
-    at = len([*question])
+    kinds = nodes.title | nodes.paragraph | nodes.Invisible
+    is_question = (isinstance(node, kinds) and not node.astext().startswith("What runs here.") for node in first)
+    at = sum(takewhile(bool, is_question))
     first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
 
 

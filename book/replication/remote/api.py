@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mialib.batches import encode
 from mialib.cache import STATS, cache_path, cached, locked
@@ -50,8 +50,7 @@ from mialib.store import hash_texts
 from mialib.text import check_texts, excerpt, printable
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
-from replication.remote.replies import append_line, read_lines
-from replication.remote.retries import retrying
+from replication.remote.services import append_line, read_lines, retrying
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -87,7 +86,7 @@ class ApiModel:
 
     @classmethod
     def of(cls, name: str, start_token: str | None) -> ApiModel:
-        """A model behind the environment's endpoint; ValueError for a start token without a tokenizer."""
+        """Find a model behind the environment's endpoint; ValueError for a start token without a tokenizer."""
         api = find(name)
         if api.tokenizer is None:
             if start_token not in ("auto", None):
@@ -97,18 +96,15 @@ class ApiModel:
         return cls(name, endpoint(), tokenizer, find_start_tokens(tokenizer, "", api.start_token(start_token)))
 
     @cached_property
-    def determined_by(self) -> dict[str, Any]:
+    def key(self) -> dict[str, Any]:
         """What a text's reply depends on besides the text."""
-        return {
-            "endpoint": self.endpoint,
-            "model": self.name,
-            "tokenizer": tokenizer_hash(self.tokenizer) if self.tokenizer else None,
-            "start_token_id": recorded_start(self.start_token_ids),
-        }
+        tokenizer = tokenizer_hash(self.tokenizer) if self.tokenizer else None
+        about = {"endpoint": self.endpoint, "model": self.name, "tokenizer": tokenizer}
+        return about | {"start_token_id": recorded_start(self.start_token_ids)}
 
-    def spelling(self, token_ids: list[int]) -> str:
+    def spelling(self, token_ids: Sequence[int]) -> str:
         """The text that tokens spell."""
-        return str(self.tokenizer.decode(token_ids)) if self.tokenizer else ""
+        return str(self.tokenizer.decode(list(token_ids))) if self.tokenizer else ""
 
     @property
     def ways(self) -> list[str]:
@@ -121,13 +117,10 @@ class ApiModel:
         """What is sent of a text and its prompt."""
         if way == "token ids":
             return prompt
-        return f"{self.spelling(list(self.start_token_ids))}{text}" if way == "start token and text" else text
+        return f"{self.spelling(self.start_token_ids)}{text}" if way == "start token and text" else text
 
     def prompts(self, texts: Sequence[str]) -> list[str] | list[list[int]]:
-        """What a reply to each text must spell: the text, or the ids of its tokens with the start tokens' first.
-
-        ValueError, naming the text, for one that leaves no token to score.
-        """
+        """What a reply to each text must spell: the text, or the ids of its tokens with the start tokens' first."""
         if self.tokenizer is None:
             return list(texts)
         prompts = [[*self.start_token_ids, *ids] for ids in encode(self.tokenizer, texts)]
@@ -161,9 +154,8 @@ class Api(logprobs.LogProbsAlone):
                 f"{self.name}: an API is asked for texts alone, not after others or at another temperature"
             )
         api_model = ApiModel.of(self.name, options.start_token)
-        asked = api_model.determined_by
         # One file for all texts, so that a list with a text more or less pays for the others once; one run at a time.
-        replies = cache_path("token_stats", STATS, **asked).with_suffix(".replies.jsonl")
+        replies = cache_path("token_stats", STATS, **api_model.key).with_suffix(".replies.jsonl")
         was_asked = []
 
         def make() -> TokenStats:
@@ -171,7 +163,7 @@ class Api(logprobs.LogProbsAlone):
                 was_asked.append(True)
                 return score_by_api(api_model, texts, replies)
 
-        key: dict[str, Any] = asked | {"texts": hash_texts(texts)} | versions_of("api")
+        key: dict[str, Any] = api_model.key | {"texts": hash_texts(texts)} | versions_of("api")
         stats = cached("token_stats", make, STATS, **key)
         if was_asked:
             with locked(replies):
@@ -179,33 +171,15 @@ class Api(logprobs.LogProbsAlone):
         return stats
 
 
-class TokenLogProbs(BaseModel):
-    """The part of a reply that is read: a log-prob for each token of prompt and completion."""
+class Reply(BaseModel):
+    """The part of a completions endpoint's reply that is read: a log-prob for each token of prompt and completion."""
 
     model_config = ConfigDict(strict=True)  # "-1.5" and false are no log-probs
 
-    tokens: list[str]
-    token_logprobs: list[float | None]
-
-
-class Choice(BaseModel):
-    """A completion."""
-
-    logprobs: TokenLogProbs
-
-
-class Usage(BaseModel):
-    """What a request took, in tokens."""
-
-    prompt_tokens: int | None = None
-
-
-class Reply(BaseModel):
-    """A completions endpoint's reply: the one completion that was asked for."""
-
     model: str = "unnamed"
-    choices: list[Choice] = Field(min_length=1, max_length=1)
-    usage: Usage | None = None
+    tokens: list[str] = Field(validation_alias=AliasPath("choices", 0, "logprobs", "tokens"))
+    log_probs: list[float | None] = Field(validation_alias=AliasPath("choices", 0, "logprobs", "token_logprobs"))
+    prompt_tokens: int | None = Field(None, validation_alias=AliasPath("usage", "prompt_tokens"))
 
 
 class RefusedError(ValueError):
@@ -231,10 +205,7 @@ def endpoint() -> str:
 
 
 def api_key() -> str:
-    """The key in the environment, without the white space around it that a line of a file may leave; "" for none.
-
-    ValueError, which does not show it, for a character that no request's header can carry, such as a typographic quote.
-    """
+    """The key in the environment, without the white space around it that a line of a file may leave; "" for none."""
     key = os.environ.get("OPENAI_API_KEY", "").strip()
     if not all("!" <= sign <= "~" for sign in key):
         raise ValueError("OPENAI_API_KEY: it has a character that no key has, such as a typographic quote or a space")
@@ -249,13 +220,8 @@ def masked(text: str) -> str:
     return text
 
 
-def price_a_million() -> float | None:
-    """$MIALIB_API_PRICE: US dollars a million tokens; None where it is not set."""
-    return _number("MIALIB_API_PRICE")
-
-
-def _number(variable: str) -> float | None:
-    """A positive number from the environment, None where it is not set."""
+def positive_number(variable: str) -> float | None:
+    """Read a positive number from the environment; None where it is not set."""
     value = os.environ.get(variable)
     try:
         return TypeAdapter(Positive).validate_python(value) if value else None
@@ -269,9 +235,8 @@ def _number(variable: str) -> float | None:
 def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenStats:
     """Token statistics of each text, in the order given; texts whose reply is in the file `replies` are not asked for.
 
-    ValueError, naming the text, for one that is empty or leaves no token to score, for one that the endpoint refuses,
-    and for a reply that is none; ValueError for log-probs far below guessing, or of other tokens than they stand at;
-    Unavailable where the endpoint refuses the key, knows no such model or fails for good.
+    ValueError, naming the text, for one that leaves no token to score or that the endpoint refuses, and for a reply
+    without plausible log-probs; Unavailable where the endpoint refuses the key, knows no such model or fails for good.
     """
     check_texts(texts, "texts to score")
     prompts, names = model.prompts(texts), [hash_texts([text]) for text in texts]
@@ -298,9 +263,9 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
     reported = sorted({answered[name]["model"] for name in names})
     provenance = {
         "revision": f"{', '.join(reported)} at {model.endpoint}",
-        "tokenizer": model.determined_by["tokenizer"],
+        "tokenizer": model.key["tokenizer"],
         "device": "API",
-        "start_token_id": recorded_start(model.start_token_ids),
+        "start_token_id": model.key["start_token_id"],
         "sent_as": ", ".join(sorted({answered[name].get("sent_as", "not known") for name in names})),
         "versions": versions_of("api"),
     }
@@ -327,14 +292,13 @@ def _nothing_to_score(i: int, n_tokens: int, text: str) -> ValueError:
 
 
 def _estimate(model: ApiModel, prompts: Sequence[str | list[int]]) -> str:
-    """What these requests take: tokens and, at MIALIB_API_PRICE, US dollars."""
+    """Say what these requests take: tokens and, at $MIALIB_API_PRICE a million, US dollars."""
+    n_tokens = sum(map(len, prompts))
+    counted = f"{n_tokens:,} tokens"
     if model.tokenizer is None:
         n_tokens = sum(len(str(text).encode()) for text in prompts) // BYTES_A_TOKEN
         counted = f"about {n_tokens:,} tokens (an estimate: {BYTES_A_TOKEN} bytes each)"
-    else:
-        n_tokens = sum(map(len, prompts))
-        counted = f"{n_tokens:,} tokens"
-    price = price_a_million()
+    price = positive_number("MIALIB_API_PRICE")
     dollars = "" if price is None else f", about ${n_tokens * price / 1e6:.4f} at ${price:g} a million tokens"
     return f"{model.name} at {model.endpoint}: {len(prompts)} requests, {counted}{dollars}"
 
@@ -399,10 +363,7 @@ def _ask_all(
 
 
 def _find_way(client: httpx.Client, pace: Callable[[], None], model: ApiModel) -> str:
-    """Send the probe in each way until the endpoint reads its tokens; ValueError where it does in none.
-
-    ValueError also for log-probs that are not of the tokens at which they stand.
-    """
+    """Send the probe in each way until the endpoint reads its tokens; ValueError where it does in none."""
     [prompt], refusals = model.prompts([PROBE]), []
     for way in model.ways:
         try:
@@ -429,15 +390,14 @@ def _find_way(client: httpx.Client, pace: Callable[[], None], model: ApiModel) -
 
 
 def _pacer() -> Callable[[], None]:
-    """A function that lets calls pass as often as $MIALIB_API_REQUESTS_PER_MINUTE says, without it at once."""
-    per_minute, next_at, turn = _number("MIALIB_API_REQUESTS_PER_MINUTE") or math.inf, 0.0, Lock()
+    """Return a function that lets calls pass as often as $MIALIB_API_REQUESTS_PER_MINUTE says, without it at once."""
+    gap, next_at, turn = 60 / (positive_number("MIALIB_API_REQUESTS_PER_MINUTE") or math.inf), 0.0, Lock()
 
     def pace() -> None:
         nonlocal next_at
         with turn:
-            at = max(time.monotonic(), next_at)
-            next_at = at + 60 / per_minute
-        time.sleep(max(0.0, at - time.monotonic()))
+            time.sleep(max(0.0, next_at - time.monotonic()))
+            next_at = time.monotonic() + gap
 
     return pace
 
@@ -511,8 +471,7 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int]) -> 
     The first has nothing before it. Where the text was sent, a start token of the server's own may be the first.
     ValueError for another number of tokens, for tokens that spell another text, and for a log-prob that is none.
     """
-    [choice] = reply.choices
-    tokens, log_probs = choice.logprobs.tokens, choice.logprobs.token_logprobs
+    tokens, log_probs = reply.tokens, reply.log_probs
     if len(tokens) != len(log_probs):
         raise ValueError(f"the reply holds {len(tokens)} tokens and {len(log_probs)} log-probs")
     are_ids = bool(tokens) and all(re.fullmatch(f"{ID_PREFIX}[0-9]+", token) for token in tokens)
@@ -523,7 +482,7 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int]) -> 
         ends = range(max(0, len(tokens) - 1), len(tokens) + 1)
         fitting = [end for end in ends if spell(tokens[:end], prompt) or spell(tokens[1:end], prompt)]
         if len(fitting) > 1 and prompt[-1:].isspace():  # was it the text's last token, or written after it?
-            fitting = [end for end in fitting if reply.usage and end == reply.usage.prompt_tokens]
+            fitting = [end for end in fitting if end == reply.prompt_tokens]
             advice = "strip the white space at the text's end"
     else:
         advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"

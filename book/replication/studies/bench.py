@@ -4,8 +4,6 @@ All ways run on the same texts and in turns (A B C, A B C, ...), so that other l
 Weights and texts are random, so nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import math
 import platform
 import time
@@ -33,6 +31,7 @@ from mialib.models import LoadedModel, fast_products, free_bytes, pick_device, t
 from mialib.scoring import LoadedScorer as Scorer
 from mialib.store import hash_texts, mialib_version, version
 from mialib.token_stats import TokenRow
+from replication.profile import check_names
 from replication.tables import text_table
 
 SEED = 0
@@ -63,8 +62,7 @@ DEFAULT_GEOMETRY = {"cpu": "pythia-70m", "cuda": "pythia-6.9b", "mps": "pythia-1
 
 def config_of(geometry: str) -> PreTrainedConfig:
     """The configuration of a model of a geometry; ValueError for an unknown one."""
-    if geometry not in GEOMETRIES:
-        raise ValueError(f"unknown geometry {geometry!r}; known: {', '.join(GEOMETRIES)}")
+    check_names([geometry], GEOMETRIES, "there is no geometry")
     family, layers, hidden_size, heads, intermediate_size, vocab_size = GEOMETRIES[geometry]
     return AutoConfig.for_model(
         family,
@@ -162,9 +160,6 @@ def make_model(
 def dtype_name(dtype: torch.dtype) -> str:
     """The type's name, such as "float32"."""
     return str(dtype).removeprefix("torch.")
-
-
-# --- the ways ---
 
 
 def prepare_floor(scorer: Scorer, texts: Sequence[str]) -> Callable[[], None]:
@@ -296,9 +291,6 @@ def machine_rates(model: PreTrainedModel) -> dict[str, float]:
     with fast_products(model):
         of_product, of_copy = (min(time_once(way, device) for _ in range(5)) for way in ways)
     return {"flops_per_second": 2 * n**3 / of_product, "bytes_per_second": 2 * n_bytes / of_copy}
-
-
-# --- the table ---
 
 
 def bench_table(timings: Timings) -> pd.DataFrame:

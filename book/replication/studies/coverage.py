@@ -1,7 +1,5 @@
 """The page on coverage: what `mialib coverage --record` simulated (tools/simulate_coverage.py), as tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ A test is a function (n_below, n, level) -> calls: n_below (R, m) is how many of
 text of R sets, calls (R,) whether each set is called members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
@@ -46,9 +44,8 @@ def false_alarms(
 ) -> dict[str, dict[int, Interval]]:
     """How often a set of unseen texts is called members, by each test at each level, {"rank sum, 5%": {size: rate}}.
 
-    Each draw divides the non-members into known and others anew and looks at one set of each size, so draws are
-    independent and the interval is Clopper and Pearson's. It covers the division, not the texts, and need not: p-values
-    are made of ranks, so the rate is the same for all scores that do not tie.
+    Each draw divides the non-members into known and others again and looks at one set of each size, so the interval is
+    Clopper and Pearson's. It need not cover the texts: p-values are made of ranks, the same for all untied scores.
     """
     n_below, rates = draw_sets(non_members, None, max(sizes), n_known, n_draws, np.random.default_rng(0)), {}
     for level in LEVELS:
@@ -63,10 +60,9 @@ def power(
 ) -> dict[int, Interval]:
     """How often a test calls a random set of `others` (of members, for example) members at 5%, {size: rate}.
 
-    Each draw takes `n_known` of the non-members for the known ones and a set of the others. The interval is a bootstrap
-    by percentiles that resamples the texts of both pools and draws anew from each resample: more draws of one pool say
-    nothing of other texts. Resamples get few draws, whose noise has a known variance; the resampled rates are drawn
-    together by as much as it widens them.
+    Each draw takes `n_known` known non-members and a set of the others. The interval is a percentile bootstrap that
+    resamples the texts of both pools. Each resample uses few draws; their known Monte-Carlo variance is removed by
+    shrinking the rates towards their mean.
     """
     rng = np.random.default_rng(seed)
 

@@ -3,8 +3,6 @@
 They are trained and scored once; `replication.recorded` writes and reads their files.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import subprocess
@@ -26,7 +24,7 @@ from replication import BOOK_DATA, blind_tables, real_model
 from replication.builders.unseen import load_unseen
 from replication.lab.recipes import Seen, TrainingOn
 from replication.lab.source import MODEL_CARD, LabCorpus, lab_recipe, of_seed, times_in, train_again
-from replication.profile import load_profile
+from replication.profile import check_names, load_profile
 from replication.recorded import (
     RECORDED,
     UNTOUCHED,
@@ -52,8 +50,7 @@ def record_ladder(names: Sequence[str], folder: Path) -> Iterator[Path]:
 
     A training that was broken off goes on where it was. ValueError for an unknown name.
     """
-    if unknown := set(names) - set(load_profile().models):
-        raise ValueError(f"the profile has no model {unknown.pop()!r}; it has: {', '.join(load_profile().models)}")
+    check_names(names, load_profile().models, "the profile has no model")
     for name, seed in find_left(folder):
         if not names or name in names:
             yield _record_one(name, seed, folder)
@@ -169,9 +166,6 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-# --- detectors that take a pass of their own ---
 
 
 def record_samples() -> None:

@@ -88,10 +88,7 @@ class Board:
         return len(self._scores)
 
     def submit(self, score_text: Callable[[TokenRow], float], name: str | None = None) -> Submission:
-        """Judge a detector, a function of one text's statistics, on the first half. Higher = more likely a member.
-
-        ValueError for a score that is no finite number, and after `reveal`: no second half is left to judge by.
-        """
+        """Judge a detector, a function of one text's statistics, on the first half. Higher = more likely a member."""
         if not self._is_open:
             raise ValueError("the second half has been shown, so this board is closed: what is tried is chosen on it")
         scores, n = self._score(score_text), self.n_submissions + 1

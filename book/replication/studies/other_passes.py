@@ -3,8 +3,6 @@
 The logits are whole, so this is slower than scoring.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dis import get_instructions
 from inspect import getsource

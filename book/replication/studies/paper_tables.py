@@ -5,13 +5,10 @@ A profile's page that runs the notebook `paper_table` says, for each printed col
 is there. A column that can't be had here keeps its printed numbers, and says "not run" beside them and why.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +23,7 @@ from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
 from mialib.shared.schema import one_line
 from mialib.store import write_json
 from replication import blind_tables, pages
-from replication.profile import PAPER_TABLE, Profile
+from replication.profile import PAPER_TABLE, Profile, check_names
 from replication.published import printed
 from replication.results import Result, measure
 from replication.studies import probe_tables
@@ -109,20 +106,19 @@ def columns_of_figures(profile: Profile) -> list[tuple[str, str, Column]]:
 
     Nothing where the profile brings models of its own.
     """
-    found: list[tuple[str, str, Column]] = []
+    columns: list[tuple[str, str, Column]] = []
     for name, page in ({} if profile.models else profile.notebooks).items():
-        of = page.parameters
-        if "models" not in of:
+        parameters = page.parameters
+        if "models" not in parameters:
             continue
-        models, benchmarks = pages.as_list(of["models"]), pages.as_list(of["benchmarks"])
+        models, benchmarks = pages.as_list(parameters["models"]), pages.as_list(parameters["benchmarks"])
         models = models * len(benchmarks) if len(models) == 1 else models
-        given: dict[str, Any] = {key: of.get(key) for key in ("references", "corpora", "masked", "n_neighbors")}
-        probe = {"unseen": pages.optional(of.get("real")), "n_training": max(of.get("sizes", [N_TRAINING]))}
-        found += [
-            (name, target.column, FigureColumn.model_validate(target.model_dump() | probe))
-            for target in pages.targets(models, benchmarks, **given)
-        ]
-    return found
+        more: dict[str, Any] = {key: parameters.get(key) for key in ("references", "corpora", "masked", "n_neighbors")}
+        n_training = max(parameters.get("sizes", [N_TRAINING]))
+        probe = {"unseen": pages.optional(parameters.get("real")), "n_training": n_training}
+        for target in pages.targets(models, benchmarks, **more):
+            columns.append((name, target.column, FigureColumn.model_validate(target.model_dump() | probe)))
+    return columns
 
 
 def is_whole(path: str | Path) -> bool:
@@ -137,15 +133,9 @@ def choose_columns(profile: Profile, only: Sequence[str]) -> list[tuple[str, str
     Of the tables, then of the figures.
     """
     every = columns_of(profile) + columns_of_figures(profile)
-    known = {word for page, _, column in every for word in (page, column.model, column.benchmark)}
-    if only and not every:
-        raise ValueError(f"profile {profile.name} has no tables of the papers' own models to choose {only[0]!r} from")
-    if unknown := sorted(set(only) - known):
-        alike = get_close_matches(unknown[0], known, n=5, cutoff=0.4) or sorted(known)
-        raise ValueError(
-            f"profile {profile.name} has no model, benchmark or page {unknown[0]!r}; it has {', '.join(alike)}"
-        )
-    return [found for found in every if not only or {found[0], found[2].model, found[2].benchmark} & set(only)]
+    names = [{page, column.model, column.benchmark} for page, _, column in every]
+    check_names(only, set().union(*names), f"profile {profile.name} has no model, benchmark or page of the papers'")
+    return [one for one, of_one in zip(every, names, strict=True) if not only or of_one & set(only)]
 
 
 def file_name(column: str) -> str:
@@ -161,11 +151,11 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     """
     inputs, notes = _load(column)
     measured = MEASURE[paper](inputs, items, name, column)
-    of_cell = {(result.row, result.column, result.metric): result for result in measured.results}
-    for result in printed_alone(paper, items, name, column):
-        of_cell.setdefault((result.row, result.column, result.metric), result)
+    cells: dict[tuple[str, str, str], Result] = {}
+    for result in (*measured.results, *printed_alone(paper, items, name, column)):
+        cells.setdefault((result.row, result.column, result.metric), result)
     others, why_not = _other_start_token(inputs, paper, items, name, column)
-    results = [*map(_not_run, of_cell.values()), *others]
+    results = [*map(_not_run, cells.values()), *others]
     benchmark = inputs.scored_benchmark
     domains, judged = np.array(benchmark.domains), {name: benchmark}
     for field, domain in column.fields.items():
@@ -268,9 +258,6 @@ def _probe(
 MEASURE = {"dc-pdd": _dc_pdd, "surp": _surp, "probe": _probe}
 
 
-# --- one file a column ---
-
-
 def save_column(path: str | Path, measured: MeasuredColumn) -> None:
     """Write a column, all or nothing."""
     write_json(path, asdict(measured))
@@ -278,8 +265,8 @@ def save_column(path: str | Path, measured: MeasuredColumn) -> None:
 
 def load_column(path: str | Path) -> MeasuredColumn:
     """Read what `save_column` wrote."""
-    kept = json.loads(Path(path).read_text(encoding="utf-8"))
-    return MeasuredColumn(**kept | {"results": [Result(**fields) for fields in kept["results"]]})
+    column = json.loads(Path(path).read_text(encoding="utf-8"))
+    return MeasuredColumn(**column | {"results": [Result(**fields) for fields in column["results"]]})
 
 
 def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: Column) -> MeasuredColumn:
@@ -296,14 +283,12 @@ def measure_or_say_why(paper: str, items: Mapping[str, str], name: str, column: 
 def collect_columns(
     paper: str, items: Mapping[str, str], columns: Mapping[str, Column], computed: str | Path = ""
 ) -> dict[str, MeasuredColumn]:
-    """All columns of a page: from the files in the folder `computed`, or computed here where that is empty."""
-    found = {}
+    """Collect all columns of a page: from the files in the folder `computed`, or computed here where that is empty."""
+    if not computed:
+        return {name: measure_or_say_why(paper, items, name, column) for name, column in columns.items()}
+    measured = {}
     for name, column in columns.items():
         path = Path(computed) / f"{file_name(name)}.json"
-        if not computed:
-            found[name] = measure_or_say_why(paper, items, name, column)
-        elif path.is_file():
-            found[name] = load_column(path)
-        else:
-            found[name] = MeasuredColumn(printed_alone(paper, items, name, column), [], [], "not asked for in this run")
-    return found
+        alone = MeasuredColumn(printed_alone(paper, items, name, column), [], [], "not asked for in this run")
+        measured[name] = load_column(path) if path.is_file() else alone
+    return measured

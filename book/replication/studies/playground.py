@@ -5,8 +5,6 @@ labels of the first half. The browser saves the scores of the second half as a f
 style and script are in `playground.html`; `replication.pipeline.theme` puts the interpreter into the book.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -5,8 +5,6 @@ validation, a fifth              layer and learning rate are chosen on it       
 test, four fifths                all methods are judged on it
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +23,7 @@ from mialib.passes.inputs import Inputs, score_all
 from mialib.store import hash_texts, mialib_version
 from replication import results
 from replication.builders.unseen import unseen_texts
+from replication.profile import check_names
 from replication.published import METHODS, printed
 from replication.results import Result, label_of
 
@@ -74,9 +73,7 @@ class ProbeColumn:
         judged = self.test_idx
         if domain is not None:
             domains = np.array(self.inputs.labelled.domains)
-            if domain not in domains:
-                known = ", ".join(sorted(set(domains.tolist()))) or "none"
-                raise ValueError(f"{self.inputs.labelled.name} has no texts of {domain!r}; it has: {known}")
+            check_names([domain], {*domains.tolist()}, f"{self.inputs.labelled.name} has no texts of")
             judged = judged[domains[judged] == domain]
         scores = {row: None if of is None else of[judged] for row, of in self.scores.items()}
         beside: dict[str, Any] = {"printed": printed(PAPER, items, published), "published_column": published}

@@ -10,12 +10,10 @@ is the mean over the five. The page `which_detector` ranks detectors over blocks
     runs          which detectors a bar joins, in a diagram of their order
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -50,7 +48,7 @@ from replication import BOOK_DATA
 from replication.lab.source import Lab, of_seed, recipes_of
 from replication.pages import check_enough, one_for_each, targets, whole_numbers
 from replication.profile import load_profile
-from replication.recorded import other_versions, read_recorded, weights_of
+from replication.recorded import read_recorded, weights_of, why_not_counted
 
 RECORDED_FILE = BOOK_DATA / "recorded" / "ranking.parquet"
 BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
@@ -139,19 +137,18 @@ def columns(models: Any, benchmarks: Any, references: Any, corpora: Any, shifted
     return [(target, OWN) for target in own] + [(t.but(benchmark=name), SHIFTED) for t, name in others if name]
 
 
-def gather_scores(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path = RECORDED_FILE) -> Gathered:
+def gather_scores(page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path = RECORDED_FILE) -> Gathered:
     """The blocks of each target at each length that its texts have.
 
-    What is recorded counts, detector by detector, where it is of the recipes, inputs, hyperparameters, texts and
-    versions of today. Seed 0 is computed where nothing of it is. A seed that any cell lacks is left out of all, so that
-    every cell has the same.
+    A recorded detector counts where it is of today's recipes, inputs, hyperparameters, texts and versions. Seed 0 is
+    computed where nothing of it is recorded. A seed that any cell lacks is left out of all.
     """
     blocks, left_out, ran = [], [], []
-    of_cells: dict[tuple[str, str, int], list[dict[str, Any]]] = {}  # the recorded rows
+    recorded_rows: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)  # by cell
+    not_counted: dict[str, list[dict[str, Any]]] = defaultdict(list)  # by reason
     for row in read_recorded(recorded):
-        of_cells.setdefault((row["model"], row["benchmark"], row["n_words"]), []).append(row)
-    not_counted: dict[str, list[dict[str, Any]]] = {}  # by reason
-    for target, condition in of_page:
+        recorded_rows[row["model"], row["benchmark"], row["n_words"]].append(row)
+    for target, condition in page:
         benchmark, inputs = load_benchmark(target.benchmark), None
         check_enough(target.benchmark, benchmark.labels, round(1 / HELD_OUT))
         possible, too_long = split_lengths(benchmark, whole_numbers(lengths, "lengths"))
@@ -159,20 +156,20 @@ def gather_scores(of_page: Sequence[tuple[Target, str]], lengths: Any, recorded:
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
         for n_words in possible:
             texts = texts_hash(benchmark, n_words, target.corpus)
-            fitting: dict[int, list[dict[str, Any]]] = {}  # by seed
-            for row in of_cells.get((target.model, target.benchmark, n_words), ()):
+            by_seed: dict[int, list[dict[str, Any]]] = defaultdict(list)
+            for row in recorded_rows[target.model, target.benchmark, n_words]:
                 why = _recorded_for(row, target, n_words, texts)
-                (not_counted.setdefault(why, []) if why else fitting.setdefault(row["seed"], [])).append(row)
-            blocks += [_recorded_block(rows, benchmark, condition) for rows in fitting.values()]
-            if 0 not in fitting:
+                (not_counted[why] if why else by_seed[row["seed"]]).append(row)
+            blocks += [_recorded_block(rows, benchmark, condition) for rows in by_seed.values()]
+            if 0 not in by_seed:
                 inputs = inputs or load_inputs(target)
                 blocks.append(_block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition))
         ran += [inputs] if inputs else []
     for why, rows in not_counted.items():
         of = "; ".join(", ".join(map(str, sorted({row[name] for row in rows}))) for name in ("detector", "seed"))
         left_out.append(f"{len(rows)} recorded rows (detectors and seeds {of}): they are of {why}")
-    known = {row["detector"] for rows in of_cells.values() for row in rows}
-    if known and (new := {name for target, _ in of_page for name in ranked(target)} - known):
+    names = {row["detector"] for rows in recorded_rows.values() for row in rows}
+    if names and (new := {name for target, _ in page for name in ranked(target)} - names):
         left_out.append(f"{', '.join(sorted(new))}: nothing is recorded; `mialib record` computes it")
     blocks, incomplete = complete(blocks)
     return Gathered(tuple(blocks), (*dict.fromkeys(left_out), *incomplete), tuple(ran))
@@ -233,13 +230,10 @@ def texts_hash(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
 
 def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
     """The blocks of the seeds that every cell has, and a line for each other seed."""
-    n_cells = len({block.cell for block in blocks})
-    n_of = Counter(seed for seed, _ in {(block.seed, block.cell) for block in blocks})
-    lacking = {seed: n_cells - n for seed, n in sorted(n_of.items()) if n < n_cells}
-    lines = [
-        f"seed {seed}: {n} of {n_cells} blocks have no recorded scores of it that fit this build"
-        for seed, n in lacking.items()
-    ]
+    n_cells, n_by_seed = len({b.cell for b in blocks}), Counter(seed for seed, _ in {(b.seed, b.cell) for b in blocks})
+    lacking = {seed: n_cells - n for seed, n in sorted(n_by_seed.items()) if n < n_cells}
+    what = f"of {n_cells} blocks have no recorded scores of it that fit this build"
+    lines = [f"seed {seed}: {n} {what}" for seed, n in lacking.items()]
     return [block for block in blocks if block.seed not in lacking], lines
 
 
@@ -274,17 +268,13 @@ def rank_rows(seeds: Iterable[int]) -> list[dict[str, Any]]:
     return rows
 
 
-def _recorded_for(row: Mapping[str, Any], target: Target, n_words: int, texts: str) -> str:
-    """What else than asked for a row was recorded for; "" where it fits."""
-    if row["detector"].removesuffix(AT_DEFAULT) not in DETECTORS:
+def _recorded_for(row: dict[str, Any], target: Target, n_words: int, texts: str) -> str:
+    """Say what else than asked for a row was recorded for; "" where it fits."""
+    detector = row["detector"]
+    if detector.removesuffix(AT_DEFAULT) not in DETECTORS:
         return "a detector that is no longer there"
-    if row["texts"] != texts:
-        return "other texts"
-    if row["made_for"] != made_for(target, n_words, row["detector"]):
-        return "another test"
-    if row["seed"] == 0 and row["weights"] != weights_of(*models_of(target)):
-        return "other weights than those of data/lab"
-    return other_versions(row, versions_behind_row(row["detector"]))
+    row, test = row | {"test": row["made_for"]}, made_for(target, n_words, detector)
+    return why_not_counted(row, test, texts, models_of(target), versions_behind_row(detector))
 
 
 def _recorded_block(rows: Sequence[Mapping[str, Any]], benchmark: Benchmark, condition: str) -> Block:
@@ -328,10 +318,8 @@ def groups(blocks: Sequence[Block]) -> dict[str, list[Block]]:
     named: dict[str, list[Block]] = {}
     for kind, block in product(range(4), blocks):
         named.setdefault(names(block)[kind], []).append(block)
-    first_name: dict[frozenset[int], str] = {}
-    for name, of_group in named.items():
-        first_name.setdefault(frozenset(map(id, of_group)), name)
-    return {name: named[name] for name in first_name.values()}
+    first_names = {frozenset(map(id, group)): name for name, group in reversed(named.items())}
+    return {name: group for name, group in named.items() if name in first_names.values()}
 
 
 def runs(names: Sequence[str], apart: Callable[[str, str], bool]) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ compare_reading(setup, reading)   differences of AUC and TPR with intervals, tex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -59,17 +59,17 @@ def roc_points(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray
 def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interval:
     """AUC of `other` on the texts that it scores minus AUC of `ours` on all of them, (N,) each, paired.
 
-    `metrics.compare_auc` where `other` scores every text. Where it is NaN for some, its AUC is a mean over fewer
-    placements, and each weighs more in the variance of the difference, by N over the number that is left.
-    NotApplicable where it then scores fewer than `FEWEST` of a class.
+    Where `other` is NaN for some texts, its AUC is a mean over fewer placements, and each weighs more in the variance
+    of the difference, by N over the number that is left. NotApplicable for fewer than `FEWEST` scored of a class.
     """
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     scored = ~np.isnan(other)
     if scored.all():
         return metrics.compare_auc(labels, other, ours).difference
-    if min(n_left := [int((scored & (labels == label)).sum()) for label in (1, 0)]) < FEWEST:
+    members, non_members = (int((scored & (labels == label)).sum()) for label in (1, 0))
+    if min(members, non_members) < FEWEST:
         raise NotApplicable(
-            f"{n_left[0]} members and {n_left[1]} non-members are scored, and it takes {FEWEST} of each"
+            f"{members} members and {non_members} non-members are scored, and it takes {FEWEST} of each"
         )
     of_other, of_ours = split_scores(labels[scored], other[scored]), split_scores(labels, ours)
     difference, variance = metrics.auc(labels[scored], other[scored]) - metrics.auc(labels, ours), 0.0
@@ -99,9 +99,8 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
         if not all(map(len, left)):
             raise NotApplicable("so few texts of a class are scored that a resample holds none")
         differences.append(rule(*roc_points(*left)) - at_most(*roc_points(*whole)))
-    estimate, *resampled = differences
-    n_texts = len(of_ours[0]), len(of_ours[1])
-    return metrics.compared(float(estimate), float(np.var(resampled, ddof=1)), n_texts).difference
+    variance, n_texts = float(np.var(differences[1:], ddof=1)), (len(of_ours[0]), len(of_ours[1]))
+    return metrics.compared(float(differences[0]), variance, n_texts).difference
 
 
 # --- what a reading is a function of ---
@@ -176,18 +175,14 @@ def applicable_scores(inputs: Inputs, **given: Any) -> dict[str, FloatArray]:
 def rescored(
     setup: Setup, detectors: Iterable[str] | None = None, **passes: TokenStats | None
 ) -> tuple[Texts, dict[str, FloatArray]]:
-    """The whole texts, and the scores of detectors with other passes in the place of ours: `stats`, `reference`, ...
-
-    NotApplicable where a statistic is not finite.
-    """
+    """The whole texts, and the scores of detectors with other passes in the place of ours: `stats`, `reference`, ..."""
     try:
-        for stats in passes.values():
-            if stats is not None:
-                stats.check_finite()
+        for stats in filter(None, passes.values()):
+            stats.check_finite()
     except ValueError as error:
         raise NotApplicable(str(error)) from error
-    wanted = [name for name in detectors or setup.whole.ours if name in setup.whole.ours]
-    return setup.whole, applicable_scores(setup.inputs.given(**passes), detectors=wanted)
+    names = [name for name in detectors or setup.whole.ours if name in setup.whole.ours]
+    return setup.whole, applicable_scores(setup.inputs.given(**passes), detectors=names)
 
 
 def check_first_token(inputs: Inputs) -> None:
@@ -252,49 +247,47 @@ class Finding:
 
 
 def compare_reading(setup: Setup, reading: Reading) -> list[Finding]:
-    """One reading on one target, one finding a detector; a single one that says why where it is not applicable."""
-    blank = Finding(reading, setup.inputs.target.column, reading.detector)
+    """Compare one reading on one target: a finding a detector, or one that says why it is not applicable."""
+    column = setup.inputs.target.column
     try:
         if reading.detector in DETECTORS and reading.detector not in setup.whole.ours:
             raise NotApplicable(unavailable_reason(setup.inputs, reading.detector))
         if reading.runs_model and not setup.inputs.source.has_weights:
             raise NotApplicable("the model is behind an API, and this takes a pass of its own over its weights")
-        texts, other = reading.scores(setup)
-        return _compare(blank, texts, other)
+        return _compare(reading, column, *reading.scores(setup))
     except NotApplicable as error:
-        return [replace(blank, why=str(error))]
+        return [Finding(reading, column, reading.detector, why=str(error))]
 
 
-def _compare(blank: Finding, texts: Texts, other: dict[str, FloatArray]) -> list[Finding]:
+def _compare(reading: Reading, column: str, texts: Texts, other: dict[str, FloatArray]) -> list[Finding]:
     """A finding for each detector that the reading concerns: its scores and its place among all."""
-    rule, labels = blank.reading.rule, texts.labels
-    by_tpr = rule is not at_most
+    rule, labels = reading.rule, texts.labels
+    by_auc = rule is at_most
     ours_by, other_by = (
-        {name: _height(labels, scores, rule if by_tpr else None) for name, scores in of.items()}
+        {name: _height(labels, scores, None if by_auc else rule) for name, scores in of.items()}
         for of, rule in ((texts.ours, at_most), (texts.ours | other, rule))
     )
     tau = kendalltau(list(ours_by.values()), list(other_by.values())).statistic if len(ours_by) > 1 else None
     needs, findings = needs_more("tpr_at_5_fpr", labels), []
-    for name in [blank.detector] if blank.detector else other:
+    for name in [reading.detector] if reading.detector else other:
         ours, theirs = texts.ours[name], other[name]
         scored = ~np.isnan(theirs)
-        is_same = np.isclose(theirs[scored], ours[scored], rtol=1e-9, atol=0)  # but for a last digit
-        findings.append(
-            replace(
-                blank,
-                detector=name,
-                n_texts=len(labels),
-                n_changed=int(np.sum(~is_same)),
-                n_dropped=int(np.sum(~scored)),
-                aucs=(metrics.auc_interval(labels, ours), metrics.auc_interval(labels[scored], theirs[scored])),
-                auc=compare_aucs(labels, theirs, ours),
-                tpr=None if needs else compare_tprs(labels, theirs, ours, rule),
-                tpr_needs=needs,
-                places=(_place(ours_by, name), _place(other_by, name)),
-                n_detectors=len(ours_by),
-                tau=None if tau is None else float(tau),
-            )
+        finding = Finding(
+            reading=reading,
+            column=column,
+            detector=name,
+            n_texts=len(labels),
+            n_changed=int((~np.isclose(theirs[scored], ours[scored], rtol=1e-9, atol=0)).sum()),  # but for a last digit
+            n_dropped=int((~scored).sum()),
+            aucs=(metrics.auc_interval(labels, ours), metrics.auc_interval(labels[scored], theirs[scored])),
+            auc=compare_aucs(labels, theirs, ours),
+            tpr=None if needs else compare_tprs(labels, theirs, ours, rule),
+            tpr_needs=needs,
+            places=(_place(ours_by, name), _place(other_by, name)),
+            n_detectors=len(ours_by),
+            tau=None if tau is None else float(tau),
         )
+        findings.append(finding)
     return findings
 
 
@@ -315,9 +308,9 @@ def _height(labels: NDArray[np.int8], scores: FloatArray, rule: Rule | None) -> 
 def most_moved(findings: Iterable[Finding]) -> list[Finding]:
     """Of each reading and target the detector whose AUC it moves most, or whose TPR where no AUC moves."""
     most: dict[tuple[str, Reading], Finding] = {}
-    for found in findings:
-        of_one = found.column, found.reading
-        most[of_one] = max(most.get(of_one, found), found, key=lambda one: one.moved)
+    for finding in findings:
+        key = finding.column, finding.reading
+        most[key] = max(most.get(key, finding), finding, key=lambda one: one.moved)
     return list(most.values())
 
 

@@ -5,8 +5,6 @@ Tables 1 to 3 show both ways side by side, and `gap` measures how far they lie a
 for columns that differ in their non-members alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,15 +1,19 @@
-"""Asking a web service by httpx: again, later and later, where that may help, and never without end."""
+"""Asking a web service by httpx: again, later and later, where that may help, and never without end.
 
-from __future__ import annotations
+Replies that cost time or money are one a line of a JSONL file, written as soon as they arrive.
+"""
 
+import json
 import logging
 import random
 import socket
 import time
 from collections.abc import Callable, Container
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
 
@@ -64,3 +68,32 @@ def _is_unknown_host(error: BaseException) -> bool:
     """Whether a name could not be resolved, as without a network."""
     cause = error.__cause__ or error.__context__
     return isinstance(error, socket.gaierror) or (cause is not None and _is_unknown_host(cause))
+
+
+def append_line(path: Path, row: dict[str, Any]) -> None:
+    """Add a row to a file of replies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of such a file, none where it does not exist.
+
+    A last line that was cut short is removed from the file, with a warning. ValueError for any other line that is no
+    reply: the file is another one.
+    """
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole, rows = data[: data.rfind(b"\n") + 1], []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+        if len(rows) < number or not isinstance(rows[-1], dict):
+            raise ValueError(f"{path}, line {number}: no reply; give another file, or remove it")
+    if len(whole) < len(data):
+        logger.warning("%s: its last line was cut short, so left out", path)
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    return rows
