@@ -20,7 +20,7 @@ from mialib.versions import VERSIONS
 from replication import pages
 from replication import recorded as recorded_files
 from replication.builders.unseen import load_unseen
-from replication.claims import scores, spec, tables, verdict
+from replication.claims import answers, scores, spec, tables, verdict
 from replication.claims.printed import Lead, leads_of
 from replication.claims.scores import judged_texts, score_claim, seed_rows
 from replication.claims.spec import Group, load_claims
@@ -41,7 +41,13 @@ def stated(*, settings=None, more=(), **fields):
     claim = {"id": "x", "paper": "p", "claim": "c", "published": "p", "fixed": "before", "where": ["here"]}
     claim |= {"a": {"detector": "ppl"}, "against": [{"detector": "min_k"}], "expect": "greater"} | fields
     settings = settings or {"here": {"model": "m", "benchmark": "b", "corpus": "c"}}
-    return spec.Claims.model_validate({"settings": settings, "claims": [claim, *(claim | of for of in more)]})
+    return spec.Claims.model_validate(
+        {
+            "settings": settings,
+            "in_words": dict.fromkeys(settings, "Here,"),
+            "claims": [claim, *(claim | of for of in more)],
+        }
+    )
 
 
 def claim_of(**fields):
@@ -147,7 +153,8 @@ def fingerprint(claim):
     decides = {"fixed", "positive", "negative", "metric", "expect", "margin", "matters", "most", "confounded"}
     sides = [of if of == "chance" else [of.resolved(), of.only] for of in (*claim.sides, claim.control) if of]
     settings = {name: CLAIMS.settings[name].model_dump(exclude_defaults=True) for name in claim.where}
-    return hash_of([claim.model_dump(mode="json", include=decides), sides, settings])
+    decided = [claim.model_dump(mode="json", include=decides), sides, settings]
+    return hash_of([*decided, *filter(None, [claim.uninformative])])
 
 
 def test_every_claim_about_a_table_finds_its_leads_there():
@@ -401,6 +408,8 @@ def test_what_is_recorded_is_what_a_stored_model_gives_today():
         ([1, 0.98], {"matters": 0.1}, "no difference that matters"),
         ([1, 0.98, 3], {"matters": 0.1}, "not supported"),
         ([2, 0], {"confounded": "another cause"}, "confounded"),
+        ([0, 0], {"uninformative": "nothing could be found"}, "uninformative"),
+        ([2, 0], {"uninformative": "nothing could be found"}, "supported"),
     ],
 )
 def test_verdict_over_seeds(shifts, test, expected):
@@ -449,10 +458,14 @@ def lead(of, error=0.001):
 @pytest.mark.parametrize(
     ("printed", "size", "expected"),
     [
-        (lead(0.24, 0.01), "as printed", "supported"),
-        (lead(0.9, 0.01), "smaller than printed", "supported"),
-        (lead(0.02, 0.01), "larger than printed", "supported"),
-        (lead(0.02, 0.02), "larger than printed", "beyond the paper's sample"),  # 1.53 errors are shown in a third
+        (lead(0.24, 0.01), "compatible with the printed leads", "supported"),
+        (lead(0.9, 0.01), "smaller than the printed leads", "supported"),
+        (lead(0.02, 0.01), "larger than the printed leads", "supported"),
+        (
+            lead(0.02, 0.02),
+            "larger than the printed leads",
+            "beyond the paper's sample",
+        ),  # 1.53 errors are shown in a third
     ],
 )
 def test_a_verdict_says_how_the_lead_compares_with_the_printed_one(monkeypatch, printed, size, expected):
@@ -493,27 +506,52 @@ def test_a_page_judges_its_claims_once_in_the_settings_of_its_models(monkeypatch
 def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():
     ids = [claim.id for claim in CLAIMS.claims]
     assert "No claim" in tables.verdicts("another/model", ids).data
-    assert tables.answer("another/model", ids).data == ""
+    assert answers.answer("another/model", ids).data == ""
 
 
-def test_an_answer_has_the_first_claims_numbers_and_counts_the_verdicts_of_more_than_one_other(monkeypatch):
+ANSWERS = [  # shifts of the sides, fields of the claim, the answer and words of its sentence
+    ([2, 0, 1, 3], {"against": [{"detector": d} for d in ("zlib", "lowercase", "min_k")]}, "Partly", "beats Zlib and"),
+    ([2, 0], {"against": [{"detector": "zlib"}]}, "Yes", "perplexity beats Zlib by"),
+    ([0, 2], {"against": [{"detector": "zlib"}]}, "No", "perplexity trails Zlib by"),
+    ([1, 1], {"against": [{"detector": "zlib"}], "matters": 0.01}, "No", "is level with Zlib"),
+    ([0, 0], {"uninformative": "nothing could be found"}, "Can't tell here", "Nothing could be found."),
+    ([2, 0], {"confounded": "other texts"}, "Can't tell here", "Other texts."),
+    ([1, 1], {"expect": "equivalent", "margin": 0.05, "against": [{"detector": "zlib"}]}, "Yes", "less than the 0.05"),
+    ([2, 0], {}, "Yes", "perplexity's AUC is 0."),
+]
+
+
+@pytest.mark.parametrize(("shifts", "fields", "expected", "words"), ANSWERS)
+def test_an_answer_is_yes_no_partly_or_cant_tell(monkeypatch, shifts, fields, expected, words):
+    found = judged(shifts, **fields)
+    monkeypatch.setattr(answers, "book_claims", lambda: stated())
+    assert answers.standing([found]) == expected
+    assert words in answers.sentences([found])
+
+
+def test_a_pages_answer_is_of_its_first_claim_and_the_numbers_of_all_are_folded(monkeypatch):
     one = judged([2, 0])
     changes = [{"date": "2026-11-20", "what": "w", "why": "y", "seen": "s", "was": {"most": False}}]
-    of_b = one.claim.model_copy(update={"id": "b", "history": claim_of(history=changes).history})
-    by_id = {n: replace(one, claim=one.claim.model_copy(update={"id": n, "claim": f"Claim {n}."})) for n in "ac"}
-    by_id["b"] = replace(one, claim=of_b.model_copy(update={"claim": "Claim b."}))
-    every = [*by_id.values(), replace(by_id["c"], setting="there", verdict="not supported")]
+    of_b = one.claim.model_copy(update={"id": "b", "claim": "Claim b.", "history": claim_of(history=changes).history})
+    every = [
+        replace(one, claim=of_b),
+        replace(judged([0, 2]), claim=one.claim.model_copy(update={"claim": "Claim x."})),
+    ]
     former = [{"claim": "b", "until": "2026-11-20", "model": "m", "verdict": v} for v in ("supported", "inconclusive")]
+    monkeypatch.setattr(answers, "book_claims", lambda: stated())
     monkeypatch.setattr(tables, "former_verdicts", lambda: {"tests": former})
-    monkeypatch.setattr(tables, "judge_on", lambda models, ids: [j for j in every if j.claim.id in ids])
-    in_full = f"supported** in here (`m`), AUC above chance {tables.three_digits(one.comparisons[0].difference)}."
-    both = tables.answer("m", ["b", "a"]).data
-    assert both.count(in_full) == 2 and both.index("Claim b.") < both.index("Claim a.")
-    assert f"{in_full} By its former tests: inconclusive until 2026-11-20. *Claim a.*" in both
-    text = tables.answer("m", ["a", "b", "c"]).data
-    assert text.count(in_full) == 1 and text.endswith(
-        "2 more claims, each with the worst of its verdicts: 1 supported, 1 not supported."
-    )
+    monkeypatch.setattr(answers, "judge_on", lambda models, ids: [j for j in every if j.claim.id in ids])
+    text, fold = answers.answer("m", ["b", "x"]).data.split("<details>")
+    assert text.startswith("**The answer. Yes.**") and "- No: *Claim x.*" in text and "<code>m</code>" not in text
+    assert tables.three_digits(one.comparisons[0].difference) in fold and "inconclusive until 2026-11-20" in fold
+    assert answers.answer("m", ["y"]).data == ""
+
+
+@pytest.mark.slow
+def test_no_answer_of_the_book_names_an_id():
+    for group in tables.by_claim(judge_all(CLAIMS)).values():
+        said = answers.sentences(group)
+        assert "/" not in said and "None" not in said and said[0].isupper(), said
 
 
 # --- tables ---

@@ -23,7 +23,7 @@ from scipy.stats import norm
 
 from mialib.metrics import Interval, placements, split_scores
 from replication import real_model
-from replication.claims.printed import CORRELATIONS, auc_error, printed_leads, size_of, spread_between, tpr_error
+from replication.claims.printed import CORRELATIONS, Lead, auc_error, printed_leads, size_of, spread_between, tpr_error
 from replication.published import load_published, printed_table, published_along, surp_best_cell
 from replication.results import DASH
 
@@ -235,10 +235,19 @@ def test_errors_that_no_paper_prints():
     assert tpr_error(0.2, many, 1000) == pytest.approx(slope * (0.05 * 0.95 / 1000) ** 0.5, rel=1e-4)
     [lead] = printed_leads("probe", "table-4", ("PubMedQA",), "auc", ("Probe w. Synthetic Data", ""), None)
     assert lead.lead == 0.04 and lead.could_be_shown and lead.errors[0] == lead.errors[1] == auc_error(0.54, 1000, 1000)
-    for ours, says in ((0.0, "smaller"), (0.03, "as"), (0.2, "larger")):
+    for ours, says in ((0.0, "smaller"), (0.03, "compatible"), (0.2, "larger")):
         assert size_of(Interval(ours, ours - 0.01, ours + 0.01), [lead]).startswith(says)
     with pytest.raises(ValueError, match="probe table-4 prints no auc of"):
         printed_leads("probe", "table-4", ("WikiMIA",), "auc", ("Loss Attack", ""), None)
+
+
+def test_more_printed_leads_are_no_easier_to_agree_with():
+    apart = [Lead("c", of, (0.01, 0.01)) for of in (0.0, 0.1, 0.2)]
+    for ours, says in ((0.1, "compatible"), (0.25, "compatible"), (0.5, "larger"), (-0.3, "smaller")):
+        assert size_of(Interval(ours, ours - 0.01, ours + 0.01), apart).startswith(says)
+    alike = [Lead("c", 0.1, (0.02, 0.02))] * 8
+    assert size_of(Interval(0.14, 0.135, 0.145), alike).startswith("larger")  # inside each one's own interval
+    assert size_of(Interval(0.05, 0.02, 0.08), []) == ""
 
 
 def test_the_correlations_are_those_of_detectors_with_a_real_model():
@@ -249,7 +258,7 @@ def test_the_correlations_are_those_of_detectors_with_a_real_model():
         for a, b in combinations(of_each, 2):
             both = sum(np.cov(x, y) / len(x) for x, y in zip(a, b, strict=True))
             found.append(both[0, 1] / np.sqrt(both[0, 0] * both[1, 1]))
-    low, high = CORRELATIONS
+    low, high = CORRELATIONS[""]
     assert np.mean((np.array(found) > low - 0.005) & (np.array(found) < high + 0.005)) == pytest.approx(5 / 6, abs=0.03)
 
 

@@ -137,6 +137,7 @@ class Claim(Strict):
     a: Side
     against: tuple[Side | Literal["chance"], ...]
     control: Side | None = None  # of `equivalent`: if a equals this one too, nothing was learned
+    uninformative: str = ""  # why it could not have found what is true: it is not inconclusive then
     confounded: str = ""  # what else than the claim its differences show; it has no other verdict then
     metric: Literal["auc", "tpr_at_5_fpr", "tpr_at_1_fpr"] = "auc"
     expect: Literal["greater", "equivalent"]
@@ -192,11 +193,14 @@ class Claims(Strict):
 
     history: tuple[Change, ...] = ()  # of the rule by which all claims are judged
     settings: dict[str, Target]
+    in_words: dict[str, str]  # how an answer names each setting: "In English,"
     claims: tuple[Claim, ...]
     untested: tuple[Untested, ...] = ()
 
     @model_validator(mode="after")
     def _settings_are_known(self) -> Claims:
+        if unnamed := self.settings.keys() ^ self.in_words.keys():
+            raise ValueError(f"each setting needs its words in `in_words`, and nothing else: {', '.join(unnamed)}")
         for claim in self.claims:
             if unknown := set(claim.where) - set(self.settings):
                 raise ValueError(f"claim {claim.id}: no setting {unknown.pop()!r}; known: {', '.join(self.settings)}")

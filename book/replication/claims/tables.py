@@ -17,7 +17,7 @@ from replication import BOOK_DATA
 from replication.claims.over_seeds import auc_over_seeds
 from replication.claims.printed import AS_PRINTED, Lead, power_at, spread_between
 from replication.claims.scores import seeds_of
-from replication.claims.spec import AS_RECORDED, CHANCE, NO_CORPUS, Change, Claim, Claims, Side
+from replication.claims.spec import AS_RECORDED, NO_CORPUS, Change, Claim, Claims, Side
 from replication.claims.verdict import SEEDS_OF_A_VERDICT, Judgement, judge_on, verdicts_of_each, worst_of
 from replication.figures import Tested
 from replication.pages import as_list
@@ -45,37 +45,6 @@ def verdicts(models: Any, ids: Sequence[str]) -> Styler | Markdown:
     return Markdown("No claim of `data/claims.yml` is tested on these models; the book's own page has the lab's.")
 
 
-def answer(models: Any, ids: Sequence[str]) -> Markdown:
-    """A page's answer: the verdict on its first claim, with the difference in each setting that has the page's models.
-
-    The same of one more claim; of several more, how many have which verdict, each by the worst of its own. Of several
-    comparisons it shows the one that speaks most against the claim. Repeated reasons are dropped; a former test is
-    mentioned only if its verdict differs. Empty where no claim is tested on the models.
-    """
-    judged = judge_on(as_list(models), ids)
-    groups = [of_claim for name in ids if (of_claim := [j for j in judged if j.claim.id == name])]
-    in_full, others = (groups, []) if len(groups) <= 2 else (groups[:1], groups[1:])
-    sentences, reasons = ["**The answer.**"] if groups else [], {""}
-    for group in in_full:
-        by_scale: dict[str, list[str]] = {}
-        for j in group:
-            kind = "above chance" if set(j.claim.against) == {CHANCE} else "difference"
-            difference = f"{METRIC_LABELS[j.claim.metric]} {kind} {three_digits(_worst(j))}"
-            because = "" if j.because in reasons else f" ({j.because})"
-            reasons.add(j.because)
-            here = f"**{j.verdict}**{because} in {j.setting} (`{j.place.model}`), {difference}"
-            by_scale.setdefault(SCALES[j.scale], []).append(here)
-        settings = " ".join(f"Here ({scale}): {'; '.join(of_scale)}." for scale, of_scale in by_scale.items())
-        sentences.append(f"*{group[0].claim.claim}* {settings}")
-        now, former = {j.verdict for j in group}, _former_tests(group[0].claim, as_list(models))
-        before = [f"{one['verdict']} until {one['until']}" for one in former if one["verdict"] not in now]
-        sentences += [f"By its former tests: {', '.join(dict.fromkeys(before))}."] if before else []
-    if others:
-        counted = count_verdicts(map(_worst_verdict, others))
-        sentences.append(f"{len(others)} more claims, each with the worst of its verdicts: {counted}.")
-    return Markdown(" ".join(sentences))
-
-
 # --- the ledger ---
 
 
@@ -85,7 +54,7 @@ def former_verdicts() -> dict[str, Any]:
     return json.loads(FORMER_FILE.read_text(encoding="utf-8"))
 
 
-def _former_tests(claim: Claim, models: Collection[str] | None = None) -> list[dict[str, Any]]:
+def former_tests(claim: Claim, models: Collection[str] | None = None) -> list[dict[str, Any]]:
     """The former tests of a claim, those on these models; None: all."""
     dates = {str(change.date) for change in claim.history if change.was}
     tests = [one for one in former_verdicts()["tests"] if one["claim"] == claim.id and one["until"] in dates]
@@ -100,7 +69,7 @@ def claims_table(judgements: Sequence[Judgement], former_on: Collection[str] | N
     rows = []
     for group in _grouped(judgements, lambda j: j.claim.id).values():
         rows += [_row(j, is_first=j is group[0]) for j in group]
-        rows += [one["row"] for one in _former_tests(group[0].claim, former_on)]
+        rows += [one["row"] for one in former_tests(group[0].claim, former_on)]
     caption = "Each claim's tests: verdict, difference with its interval, printed leads, and the paper's words."
     return cards(pd.DataFrame(rows), caption)
 
@@ -206,7 +175,7 @@ def history_table(claims: Claims, judgements: Sequence[Judgement]) -> Styler:
     for claim in claims.claims:
         after = "\n".join(f"{name}: {now.get((claim.id, name), DASH)}" for name in claim.where)
         for change in claim.history:
-            former = [one for one in _former_tests(claim) if one["until"] == str(change.date)]
+            former = [one for one in former_tests(claim) if one["until"] == str(change.date)]
             before = "\n".join(f"{one['setting']}: {one['verdict']}" for one in former)
             rows.append(change_row(claim.id, change, before, after))
     ids = {claim.id for claim in claims.claims}
@@ -227,18 +196,26 @@ def _lies_near_a_printed_lead(j: Judgement) -> bool | None:
     are_near = [
         any(lead.lead - EQUAL <= ours.low and ours.high <= lead.lead + EQUAL for lead in leads) for ours, leads in pairs
     ]
-    return all(are_near) if pairs else None
+    return _holds(j.claim, are_near) if pairs else None
+
+
+def _holds(claim: Claim, of_each: Sequence[bool]) -> bool:
+    """Of all comparisons, or of more than half of them where the claim is about most."""
+    return sum(of_each) > len(of_each) / 2 if claim.most else all(of_each)
 
 
 CRITERIA: dict[str, Callable[[Judgement], bool | None]] = {  # what each says of a test; None: nothing
-    "the difference has the claimed sign, or lies within the margin": lambda j: all(
-        c.difference.estimate > 0 if j.claim.margin is None else abs(c.difference.estimate) <= j.claim.margin
-        for c in j.comparisons
+    "the difference has the claimed sign, or lies within the margin": lambda j: _holds(
+        j.claim,
+        [
+            c.difference.estimate > 0 if j.claim.margin is None else abs(c.difference.estimate) <= j.claim.margin
+            for c in j.comparisons
+        ],
     ),
     "the 95% interval lies where the claim says": _supports_plainly,
     "the verdict of this book is “supported”": lambda j: j.verdict == "supported",
-    "each lead lies in the prediction interval around a printed one": lambda j: (
-        {*j.sizes} <= {AS_PRINTED, ""} if any(j.leads) else None
+    "each lead is compatible with the printed ones": lambda j: (
+        _holds(j.claim, [size in (AS_PRINTED, "") for size in j.sizes]) if any(j.leads) else None
     ),
     f"each lead's whole interval lies within {EQUAL:g} of a printed one": _lies_near_a_printed_lead,
 }
@@ -308,7 +285,7 @@ def summary(judgements: Sequence[Judgement]) -> str:
     text = f"**{len(judgements)} tests**: {', '.join(f'{counts[name]} {name}' for name in VERDICTS)}."
     if sum(n_comparisons) > len(judgements):
         text += f" They make {sum(n_comparisons)} comparisons, at most {max(n_comparisons)} each."
-    if n_former := sum(len(_former_tests(claim)) for claim in {j.claim.id: j.claim for j in judgements}.values()):
+    if n_former := sum(len(former_tests(claim)) for claim in {j.claim.id: j.claim for j in judgements}.values()):
         former = f"{n_former} former tests are" if n_former > 1 else "One former test is"
         text += f" {former} listed too, of claims whose test was changed."
     n_seeds = {len(j.seeds) for j in judgements}
@@ -323,7 +300,7 @@ def claim_results(judgements: Sequence[Judgement]) -> list[Result]:
     for group in _grouped(judgements, lambda j: j.claim.id).values():
         metric = group[0].claim.metric
         tests = [(j.claim.id, j.setting, [c.difference for c in j.comparisons], j.verdict) for j in group]
-        for one in _former_tests(group[0].claim):
+        for one in former_tests(group[0].claim):
             intervals = [Interval(*ends) for ends in one["intervals"]]
             tests.append((f"{one['claim']} until {one['until']}", one["setting"], intervals, one["verdict"]))
         for name, setting, intervals, verdict in tests:

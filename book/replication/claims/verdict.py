@@ -49,19 +49,22 @@ class Measured:
 def verdict(claim: Claim, measured: Measured, leads: Sequence[Sequence[Lead]]) -> tuple[str, str]:
     """The verdict on a claim, and the reason where it is confounded or uninformative.
 
-    An equality says nothing where all sides are at chance, or where it holds for the control, too.
+    An equality says nothing where all sides are at chance, or where it holds for the control, too; a claim that stays
+    open says nothing where it could not have been found.
     """
     if len(measured.seeds) < SEEDS_OF_A_VERDICT:
         return "inconclusive", ""
     if claim.confounded:
         return CONFOUNDED, claim.confounded
     together = worst_of(claim, verdicts_of_each(claim, measured, leads))
+    if claim.uninformative and together in ("inconclusive", NO_DIFFERENCE):
+        return UNINFORMATIVE, claim.uninformative
     if claim.margin and is_equality(claim):
         if all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in measured.aucs):
-            return UNINFORMATIVE, "all at chance"
+            return UNINFORMATIVE, "all sides are at chance"
         control = measured.control and direction(measured.control.difference, claim.margin)
         if together == control == "supported":
-            return UNINFORMATIVE, "its control lies within the margin, too"
+            return UNINFORMATIVE, "a control that should differ lies within the margin, too"
     return together, ""
 
 

@@ -1,0 +1,186 @@
+"""What a person would answer a page's question: yes, no, partly or can't tell here, with the numbers that carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from IPython.display import Markdown
+
+from mialib.detectors import DETECTORS
+from mialib.metrics import Interval
+from replication.claims.spec import CHANCE, NO_CORPUS, Side
+from replication.claims.tables import SCALES, former_tests, three_digits
+from replication.claims.verdict import Judgement, book_claims, judge_on, verdicts_of_each
+from replication.pages import as_list
+from replication.results import CONFOUNDED, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN
+from replication.tables import METRIC_LABELS
+
+YES, PARTLY, NO, CANT_TELL = "Yes", "Partly", "No", "Can't tell here"
+STANDING = {"supported": YES, NO_DIFFERENCE: NO, "not supported": NO}  # the other verdicts: can't tell
+NAMES = {"ppl": "perplexity", "probe": "the probe"}  # where a detector's label is not what one would say
+WITHOUT = {"lup": "LUP", "sfo": "SFO"}
+ORDER = ("supported", NO_DIFFERENCE, "inconclusive", UNSHOWN, "not supported")  # of what is said
+SCORE = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% false alarms", "tpr_at_1_fpr": "TPR at 1% false alarms"}
+
+
+def answer(models: Any, ids: Sequence[str]) -> Markdown:
+    """A page's answer: in words for the first claim tested on its models, a line for each other, numbers in a fold.
+
+    Empty where no claim is tested on the models. ValueError for an unknown id.
+    """
+    judged = judge_on(as_list(models), ids)
+    groups = [of_claim for name in ids if (of_claim := [j for j in judged if j.claim.id == name])]
+    if not groups:
+        return Markdown("")
+    first, *others = groups
+    lines = [f"**The answer. {standing(first)}.** The claim: *{first[0].claim.claim}* {sentences(first)}"]
+    lines += [f"- {standing(group)}: *{group[0].claim.claim}*" for group in others]
+    fold = "\n".join(f"<p>{in_numbers(group, as_list(models))}</p>" for group in groups)
+    return Markdown(
+        "\n".join([lines[0], "", *lines[1:], "", f"<details><summary>In numbers</summary>{fold}</details>"])
+    )
+
+
+def standing(group: Sequence[Judgement]) -> str:
+    """Yes, no, partly or can't tell here: a claim in all its settings on a page."""
+    of_each = [_standing_of(j) for j in group]
+    if len(set(of_each)) == 1:
+        return of_each[0]
+    return PARTLY if {YES, PARTLY} & set(of_each) else f"{NO}, as far as can be told"
+
+
+def _standing_of(j: Judgement) -> str:
+    if j.verdict in (CONFOUNDED, UNINFORMATIVE, "supported"):
+        return STANDING.get(j.verdict, CANT_TELL)
+    of_each = {STANDING.get(verdict, CANT_TELL) for verdict in verdicts_of_each(j.claim, j, j.leads)}
+    return of_each.pop() if len(of_each) == 1 else PARTLY if YES in of_each else STANDING.get(j.verdict, CANT_TELL)
+
+
+def sentences(group: Sequence[Judgement]) -> str:
+    """What was found in each setting, a sentence each, and why it can't be told where it can't."""
+    found = [f"{book_claims().in_words[j.setting]} {_found(j)}." for j in group if j.verdict != CONFOUNDED]
+    why = [f"{reason[0].upper()}{reason[1:]}." for reason in dict.fromkeys(j.because for j in group) if reason]
+    return " ".join([*found, *why])
+
+
+def _found(j: Judgement) -> str:
+    """ "Min-K% Prob beats perplexity and Zlib by 0.10 to 0.13, but trails Small Ref by 0.015"."""
+    of_each = verdicts_of_each(j.claim, j, j.leads)
+    subject, score = _name(j.claim.a, j), SCORE[j.claim.metric]
+    if set(j.claim.against) == {CHANCE}:
+        return f"{subject}'s {score} {_beside_chance(j, of_each[0])}"
+    by_verdict: dict[str, list[tuple[Side, Interval]]] = {}
+    for verdict, side, comparison in zip(of_each, j.claim.against, j.comparisons, strict=True):
+        assert isinstance(side, Side)
+        by_verdict.setdefault(verdict, []).append((side, comparison.difference))
+    is_itself = all(isinstance(side, Side) and side.detector == j.claim.a.detector for side in j.claim.against)
+    said = [_clause(j, verdict, by_verdict[verdict], is_itself) for verdict in sorted(by_verdict, key=ORDER.index)]
+    whose = f"{subject}'s {score}" if is_itself else subject
+    return f"{whose} {', but '.join(said)}" if len(said) < 3 else f"{whose} {said[0]}; it {' and '.join(said[1:])}"
+
+
+def _clause(j: Judgement, verdict: str, pairs: Sequence[tuple[Side, Interval]], is_itself: bool) -> str:
+    """What one verdict says of the sides that have it; of the same detector, what is different about them."""
+    differences = [of for _, of in pairs]
+    others, by = (
+        _listed([_other(side, j, is_itself) for side, _ in pairs]),
+        _range([abs(d.estimate) for d in differences]),
+    )
+    shown = ", ".join(f"{of.estimate:+.3f} [{of.low:+.3f}, {of.high:+.3f}]" for of in differences)
+    if j.claim.margin:
+        beside = {"supported": "less than", "not supported": "more than"}.get(verdict, "perhaps more than")
+        return f"differs by {by} {others}, {beside} the {j.claim.margin:g} that would matter"
+    if verdict in (NO_DIFFERENCE, "inconclusive"):
+        level, open_ = (
+            ("is as high", "may be no higher than") if is_itself else ("is level with", "is not clearly ahead of")
+        )
+        return f"{level if verdict == NO_DIFFERENCE else open_} {others} ({shown})"
+    is_ahead = all(of.estimate > 0 for of in differences)
+    if is_itself:
+        clause = f"is {by} {'higher' if is_ahead else 'lower'} than {others}"
+    else:
+        clause = f"{'beats' if is_ahead else 'trails'} {others} by {by} in {SCORE[j.claim.metric]}"
+    return f"{clause} (its paper's sample is too small for the leads that it prints)" if verdict == UNSHOWN else clause
+
+
+def _beside_chance(j: Judgement, verdict: str) -> str:
+    difference = j.comparisons[0].difference
+    score = f"is {0.5 + difference.estimate:.3f} [{0.5 + difference.low:.3f}, {0.5 + difference.high:.3f}]"
+    if verdict != "inconclusive":
+        return f"{score}; a coin's is 0.5"
+    if j.claim.margin and difference.low > 0:
+        return f"{score}: better than a coin, but perhaps by less than the {j.claim.margin:g} that would matter"
+    return f"{score}, which a coin may have, too"
+
+
+def _name(side: Side, j: Judgement) -> str:
+    if side.detector == "ref" and (j.place.reference or "").endswith("-untouched"):
+        return "the ratio to the model before fine-tuning"
+    label = DETECTORS[side.detector].label if side.detector in DETECTORS else side.detector
+    return NAMES.get(side.detector, label)
+
+
+def _other(side: Side, j: Judgement, is_itself: bool) -> str:
+    """The other side in words; of the same detector, what is different about it."""
+    if not is_itself:
+        return _name(side, j)
+    if side.corpus:
+        return "without a reference corpus" if side.corpus == NO_CORPUS else "with another reference corpus"
+    if side.part:
+        return f"with the {side.part}"
+    if j.setting in side.n_words and side.n_words != j.claim.a.n_words:
+        return f"with texts of {side.n_words[j.setting]} words"
+    if side.n_training != j.claim.a.n_training:
+        return f"with {side.n_training} training texts"
+    if side.training != j.claim.a.training:
+        return "with real unseen texts"
+    if side.model != j.claim.a.model:
+        return "with a smaller model" if side.model else "after training without duplicates"
+    options = side.resolved_options()
+    if off := [WITHOUT[name] for name, value in options.items() if value is False]:
+        return f"without {_listed(off)}"
+    if options.get("entropy_threshold") == float("inf"):
+        return "with low probability alone"
+    if options.get("k") == 100 and "entropy_threshold" in options:
+        return "with low entropy alone"
+    return f"with {', '.join(f'{name} = {value:g}' for name, value in options.items())}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    first, *others = dict.fromkeys(names)
+    names = [first, *(name.removeprefix("with ") for name in others)]
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _digits(value: float) -> str:
+    return f"{value:.2f}" if abs(value) >= 0.0995 else f"{value:.3f}"
+
+
+def _range(values: Sequence[float]) -> str:
+    ends = dict.fromkeys([_digits(min(values)), _digits(max(values))])
+    return " to ".join(ends)
+
+
+def in_numbers(group: Sequence[Judgement], models: Sequence[str]) -> str:
+    """A claim's verdicts with intervals, models and scale, and what its former tests said."""
+    claim = group[0].claim
+    tests = []
+    for j in group:
+        sides = [side if isinstance(side, str) else _name(side, j) for side in claim.against]
+        against = "; ".join(
+            f"against {escape(side)} {three_digits(c.difference)}" for side, c in zip(sides, j.comparisons, strict=True)
+        )
+        because = f" ({escape(j.because)})" if j.because else ""
+        tests.append(
+            f"{escape(j.setting)}, <code>{escape(j.place.model)}</code> ({SCALES[j.scale]}): "
+            f"<b>{j.verdict}</b>{because}, "
+            f"{METRIC_LABELS[claim.metric]} {against}"
+        )
+    now = {j.verdict for j in group}
+    before = [
+        f"{one['verdict']} until {one['until']}" for one in former_tests(claim, models) if one["verdict"] not in now
+    ]
+    former = f" By its former tests: {', '.join(dict.fromkeys(before))}." if before else ""
+    return f"<i>{escape(claim.claim)}</i> {'. '.join(tests)}.{former}"
