@@ -216,12 +216,12 @@ def time_ways(
     does not fit.
     """
     config_of(geometry)
-    device = pick_device(device)
-    torch_dtype = find_weights(geometry).dtype_on(device, dtype)
+    where = pick_device(device)
+    torch_dtype = find_weights(geometry).dtype_on(where, dtype)
     if n_threads:
         torch.set_num_threads(n_threads)
     texts, tokenizer = make_texts(n_texts)
-    scorer = Scorer(make_model(geometry, tokenizer, device, torch_dtype))
+    scorer = Scorer(make_model(geometry, tokenizer, where, torch_dtype))
     ways: dict[str, Callable[[], Any]] = {
         FLOOR: prepare_floor(scorer, texts),
         OURS: lambda: scorer.score(texts, progress=False),
@@ -229,7 +229,7 @@ def time_ways(
     }
     found = {name: way() for name, way in ways.items()}
     apart = largest_differences(found, dtype_name(torch_dtype))
-    rounds = [[time_once(way, device) for way in ways.values()] for _ in range(n_rounds)]
+    rounds = [[time_once(way, where) for way in ways.values()] for _ in range(n_rounds)]
     lengths = found[OURS].n_tokens.tolist()
     seconds = dict(zip(ways, zip(*rounds, strict=True), strict=True))
     seconds[LOOP] = tuple(s * sum(lengths) / sum(lengths[:n_texts_alone]) for s in seconds[LOOP])
@@ -242,8 +242,8 @@ def time_ways(
         **machine_rates(scorer.loaded.model),
         apart=apart,
         provenance={
-            "device": torch.cuda.get_device_name() if device.type == "cuda" else processor,
-            "threads": torch.get_num_threads() if device.type == "cpu" else None,
+            "device": torch.cuda.get_device_name() if where.type == "cuda" else processor,
+            "threads": torch.get_num_threads() if where.type == "cpu" else None,
             "dtype": dtype_name(torch_dtype),
             "torch": version("torch"),
             "transformers": version("transformers"),
