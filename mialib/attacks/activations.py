@@ -20,14 +20,7 @@ from numpy.typing import NDArray
 from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import encode, in_parts, right_padded, token_batches
 from mialib.cache import ARRAYS, Checkpoints, cached
-from mialib.catalog.models import (
-    TRAINING_BYTES,
-    check_revision,
-    find_weights,
-    load_model,
-    load_scorer,
-    unload,
-)
+from mialib.catalog.models import TRAINING_BYTES, find_weights, load_model, load_scorer, unload
 from mialib.model_check import check_model
 from mialib.models import LoadedModel, fast_products, pick_device, rope_borders
 from mialib.scoring import fitting_tokens
@@ -81,18 +74,16 @@ def activations(
 def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto", dtype: str = "auto") -> Pass:
     """`activations` from the cache, and how much of each text was cut."""
     name = model.model if isinstance(model, Proxy) else model
-    weights = find_weights(name)
-    key = weights.pass_key(device=device, dtype=dtype) | {"texts": hash_texts(texts)} | versions_of("activations")
+    key = find_weights(name).pass_key(device=device, dtype=dtype) | versions_of("activations")
+    key |= {"texts": hash_texts(texts)}
     if isinstance(model, Proxy):
         members = hash_texts(model.member_texts)
         key |= {"learning_rate": model.learning_rate, "epochs": model.epochs, "members": members}
 
     def make(checkpoints: Checkpoints) -> dict[str, NDArray[Any]]:
         if isinstance(model, Proxy):  # of so few texts that training it takes longest
-            check_revision(name, weights.revision, key["model"])
             return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
-        scorer = load_scorer(model, device=device, dtype=dtype, revision=key["model"])
-        return _run(scorer.loaded, texts, checkpoints)._asdict()
+        return _run(load_scorer(model, device=device, dtype=dtype).loaded, texts, checkpoints)._asdict()
 
     return Pass(**cached("activations", make, ARRAYS, ARRAYS, **key))
 

@@ -50,11 +50,8 @@ class Adapter(Weights):
     def base_model(self) -> Weights:
         """The model that it was trained on; ValueError where the config names none."""
         path = self.place / ADAPTER_CONFIG
-        try:
-            name = json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]
-        except (ValueError, KeyError, TypeError):
-            name = None
-        if not isinstance(name, str) or not name:
+        name = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
+        if not name:
             raise ValueError(f"{path} does not name the model that it was trained on (base_model_name_or_path)")
         beside = path.parent / name  # a path may be meant from the adapter's folder
         base = find_weights(str(beside) if not Path(name).exists() and beside.exists() else name)
@@ -98,15 +95,10 @@ class Adapter(Weights):
                 adapted = PeftModel(base, config)  # type: ignore[arg-type]
                 report = adapted.load_adapter(str(folder), "default")
         except Exception as error:  # of many classes
-            said = " ".join(str(error).split())
-            raise ValueError(
-                f"model {self.name}: its adapter does not fit its base {self.base} ({said:.300})"
-            ) from error
-        lacking = [key for key in report.missing_keys if "lora_" in key or "modules_to_save" in key]
-        if lacking or report.unexpected_keys:
-            odd = (lacking or report.unexpected_keys)[0]
-            what = (
-                "lacks weights that its config asks for" if lacking else "has weights that its config does not ask for"
-            )
-            raise ValueError(f"model {self.name}: its adapter {what}, first {odd}; get it again")
+            said = f"its adapter does not fit its base {self.base} ({' '.join(str(error).split()):.300})"
+            raise ValueError(f"model {self.name}: {said}") from error
+        missing = [key for key in report.missing_keys if "lora_" in key or "modules_to_save" in key]
+        if odd := missing or report.unexpected_keys:
+            what = "lacks weights of its config" if missing else "has weights that its config does not ask for"
+            raise ValueError(f"model {self.name}: its adapter {what}, first {odd[0]}; get it again")
         return cast("PreTrainedModel", adapted.get_base_model())

@@ -17,16 +17,8 @@ from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revi
 from mialib.catalog.registry import HubPart, KnownBenchmark, known_benchmarks
 from mialib.catalog.sources import find
 from mialib.extras import require
-from mialib.shared.files import (
-    LABEL_COLUMN,
-    READERS,
-    SPLIT_COLUMN,
-    Rows,
-    benchmark_of_rows,
-    is_file_of_texts,
-    read_benchmark,
-    read_rows,
-)
+from mialib.shared import files
+from mialib.shared.files import LABEL_COLUMN, READERS, SPLIT_COLUMN, Rows, benchmark_of_rows, read_rows
 
 
 @dataclass(frozen=True)
@@ -96,15 +88,13 @@ def load_benchmark(
     name = str(name)
     if known := find(name).benchmark():
         benchmark = known
-    elif is_file_of_texts(name):
-        benchmark = read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
+    elif files.is_file_of_texts(name):
+        benchmark = files.read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
     elif is_published(name):
         return _load_published(find_part(name, length), length)
     else:
-        raise ValueError(
-            f"unknown benchmark {name!r}; known: {', '.join(known_benchmarks())}, the lab's (lab/en, lab/zh), "
-            f"or a file ending in {', '.join(READERS)}"
-        )
+        names = ", ".join([*known_benchmarks(), "lab/en", "lab/zh"])
+        raise ValueError(f"unknown benchmark {name!r}; known: {names}, or a file ending in {', '.join(READERS)}")
     return benchmark if length is None else benchmark.cut(length)
 
 
@@ -125,12 +115,9 @@ def _load_published(part: Part, length: int | None) -> Benchmark:
         rows = [its | row for its, row in zip(inner, rows, strict=True)]
     for number, row in enumerate(rows, start=1):
         if missing := [column for column in known.columns if column not in row]:
-            there = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
+            columns = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
             pin = "; if the data set was changed, pin an older commit of it in data/revisions.yml" if revision else ""
-            raise ValueError(
-                f"{source}, row {number}: {known.title} has the columns {', '.join(known.columns)}, and here is no "
-                f"{missing[0]!r} but {there}{pin}"
-            )
+            raise ValueError(f"{source}, row {number}: no column {missing[0]!r} of {known.title}, but {columns}{pin}")
     benchmark = benchmark_of_rows(
         rows, part.name, text_column=known.columns[0], revision=revision, language=known.language
     )
@@ -141,8 +128,8 @@ def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
     """The rows, where they are from, and the commit; a folder of the hub's layout has none."""
     known = part.known
     if known.hub_id is None:
-        files = " and ".join(part.fill(path) for path in known.local)
-        raise Unavailable(f"{known.title} is on no hub; put it at {files} under $MIALIB_BENCHMARKS. {known.note}")
+        paths = " and ".join(part.fill(path) for path in known.local)
+        raise Unavailable(f"{known.title} is on no hub; put it at {paths} under $MIALIB_BENCHMARKS. {known.note}")
     if not all(piece.file for piece in known.hub):
         require("datasets", known.title)
     folder = local_copy(known.hub_id, "dataset")
@@ -150,8 +137,7 @@ def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
         try:
             return [row for piece in known.hub for row in _rows_of(piece, part, folder, None)], str(folder), None
         except Exception as error:
-            said = f"not the data set that the hub has ({type(error).__name__}: {error})"
-            raise ValueError(f"{folder}: {said}") from error
+            raise ValueError(f"{folder} is not the hub's data set ({type(error).__name__}: {error})") from error
     revision = find_revision(known.hub_id, "dataset")
     try:
         if why_unreachable() and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}:
@@ -184,9 +170,7 @@ def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | No
         data = load_dataset(hub_id, revision=revision, **of_piece)
         commit = Path(data.cache_files[0]["filename"]).parent.name
         if commit != revision:  # offline, `datasets` takes whatever it prepared last
-            raise Unavailable(
-                f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted; fetch it while the hub can be "
-                "reached"
-            )
+            said = f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted"
+            raise Unavailable(f"{said}; fetch it while the hub can be reached")
         rows = data.to_list()
     return [({SPLIT_COLUMN: piece.role} if piece.role else {}) | row for row in rows]

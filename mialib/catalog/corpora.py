@@ -31,7 +31,7 @@ from mialib.store import hash_of, hash_texts
 from mialib.text import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share
 
 LICENCES = "installed/licences"
-# Packages with long licences. A fixed list, so that a further pin changes no corpus.
+# Packages with long licences: a fixed list, so that a further pin changes no corpus.
 LICENSED = (
     *("arrow", "docutils", "fonttools", "fqdn", "jupyter_builder", "matplotlib"),
     *("numpy", "pandas", "pillow", "pyarrow", "torch"),
@@ -90,9 +90,9 @@ def split_prefix(corpus: str) -> tuple[str, int | None]:
 
 
 def corpus_identity(corpus: str) -> str:
-    """What determines a corpus's texts: their hash; of one on the hub its share and commit, or the copy's files.
+    """What determines a corpus's texts: their hash; of one on the hub its size and commit.
 
-    A copy's files go by sizes and times, since to read gigabytes takes minutes.
+    A copy of one on the hub goes by its files' sizes and times, since to read gigabytes takes minutes.
     """
     name, n_characters = split_prefix(corpus)
     known = HUB_CORPORA.get(name)
@@ -101,8 +101,9 @@ def corpus_identity(corpus: str) -> str:
     copy = local_copy(known.hub_id, "dataset")
     if copy is None:
         return f"{corpus} of {known.hub_id}@{find_revision(known.hub_id, 'dataset')}"
-    found = [path.stat() for number in range(known.n_files) if (path := copy / known.files.format(number)).is_file()]
-    return f"{corpus} of {copy}, {hash_of([(file.st_size, file.st_mtime_ns) for file in found])}"
+    paths = [copy / known.files.format(number) for number in range(known.n_files)]
+    stats = [path.stat() for path in paths if path.is_file()]
+    return f"{corpus} of {copy}, {hash_of([(stat.st_size, stat.st_mtime_ns) for stat in stats])}"
 
 
 def _all_texts(corpus: str) -> Iterable[str]:

@@ -64,16 +64,11 @@ SETTINGS = {  # a field of the architecture -> the config's names for it, of whi
     "ssm.time_step_rank": "time_step_rank",
 }
 # What the weights' shapes say too (and they are compared), so that a config needs no place for it.
-IN_SHAPES = {
-    "embedding_length",
-    "feed_forward_length",
-    "vocab_size",
-    "attention.head_count_kv",
-    "attention.key_length",
-    "attention.value_length",
-    "expert_feed_forward_length",
+IN_SHAPES = (
+    *("embedding_length", "feed_forward_length", "expert_feed_forward_length", "attention.head_count_kv"),
+    *("attention.key_length", "attention.value_length"),
     "context_length",  # Bloom has no limit
-}
+)
 NEEDED = ("context_length", "embedding_length", "block_count", "attention.head_count", "expert_used_count")
 FIXED = {  # the one value that can be honoured
     "attention.causal": True,
@@ -139,14 +134,8 @@ PATTERNS = {
     )
     for name in names.split()
 }
-WHOLE_WORDS_FIRST = {
-    "llama-bpe",
-    "llama3",
-    "llama-v3",
-    "falcon3",
-    "lfm2",
-    "tekken",
-}  # a piece that is a token stays one
+# Where a piece that is a token stays one.
+WHOLE_WORDS_FIRST = ("llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2", "tekken")
 HARMLESS = re.compile(
     r"rope\.scaling\.finetuned$|tokenizer\.(chat_template|huggingface\.json)|"
     r"tokenizer\.ggml\.(add_\w+_token|\w+_token_ids?|token_type_count)$"
@@ -175,21 +164,13 @@ class GgufFile:
 
 
 def find_parts(path: Path) -> list[Path]:
-    """All files of a model, which may come as NAME-00001-of-00003.gguf and so on.
-
-    FileNotFoundError names one that is not there.
-    """
-    name = PART.search(path.name)
-    paths = [path]
+    """The files of a model, one or NAME-00001-of-00003.gguf and so on; FileNotFoundError names one that is missing."""
+    paths, name = [path], PART.search(path.name)
     if name:
         stem, n_parts = path.name[: name.start()], int(name[2])
         paths = [path.with_name(f"{stem}-{i:05d}-of-{n_parts:05d}.gguf") for i in range(1, n_parts + 1)]
-    for part in paths:
-        if not part.is_file():
-            raise FileNotFoundError(f"{part} does not exist; give another path" + ", or get all parts" * bool(name))
-        with part.open("rb") as file:
-            if file.read(4) != b"GGUF":
-                raise ValueError(f"{part} is no GGUF file; get it again")
+    if lost := [part for part in paths if not part.is_file()]:
+        raise FileNotFoundError(f"{lost[0]} does not exist; give another path" + ", or get all parts" * bool(name))
     return paths
 
 
@@ -300,10 +281,8 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     settings: dict[str, Any] = {
         flag: any(map(re.compile(of).search, tensors)) for flag, of in FLAGS.items() if flag in places
     }
-    settings |= {
-        "vocab_size": (n_tokens := tensors["token_embd.weight"].shape[0]),
-        "tie_word_embeddings": "output.weight" not in tensors,
-    }
+    n_tokens = tensors["token_embd.weight"].shape[0]
+    settings |= {"vocab_size": n_tokens, "tie_word_embeddings": "output.weight" not in tensors}
     settings |= BY_ARCHITECTURE.get(architecture, {}) | ids | {"pad_token_id": None}
     if fields.take("vocab_size", n_tokens) != n_tokens:
         raise ValueError(f"its vocab_size is {fields['vocab_size']}, and it embeds {n_tokens} tokens; get it again")
@@ -338,13 +317,8 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     n_layers, width = settings["num_hidden_layers"], settings["hidden_size"]
     n_heads = settings.get("num_attention_heads", 1)
     head_width = settings.get("head_dim", width // n_heads)
-    for place, value in {
-        "head_dim": head_width,
-        "num_key_value_heads": n_heads,
-        "sliding_window": WINDOW.get(architecture),
-    }.items():
-        if place in places:  # where the file says nothing of it
-            settings.setdefault(place, value)
+    usual = {"head_dim": head_width, "num_key_value_heads": n_heads, "sliding_window": WINDOW.get(architecture)}
+    settings = {place: value for place, value in usual.items() if place in places} | settings
     if "query_pre_attn_scalar" in places:
         scale = fields.take("attention.scale")
         scalar = scale**-2 if scale else width // n_heads if n_layers == LAYERS_OF_27B[architecture] else head_width
@@ -392,10 +366,8 @@ def _rope(fields: Fields, tensors: dict[str, Tensor], head_width: int, context: 
     yarn = {name: fields.take(f"rope.scaling.yarn_{name}") for name in ("attn_factor", "beta_fast", "beta_slow")}
     frequencies, short, long = (tensors.get(name) for name in ROPE_FACTORS)
     for name in ROPE_FACTORS:
-        if name in tensors and np.prod(tensors[name].shape) != width // 2:
-            raise ValueError(
-                f"its {name} has the shape {tensors[name].shape} for {width // 2} frequencies; get it again"
-            )
+        if name in tensors and (n := np.prod(tensors[name].shape)) != width // 2:
+            raise ValueError(f"its {name} has {n} of {width // 2} frequencies; get it again")
     if frequencies or short or long:
         # What Llama 3 has (rope_freqs) is a factor for each frequency too, the same at any length.
         if kind not in ("none", "linear", "longrope", "llama3") or factor != 1 or (short is None) != (long is None):
@@ -558,10 +530,7 @@ def dequantized(tensor: Tensor) -> NDArray[np.float32]:
 def _sources(weight: str, names: TensorNameMap, tensors: Mapping[str, Tensor]) -> list[str]:
     """The file's names of the tensors that a weight is made of."""
     if "experts.gate_up_proj" in weight:
-        return [
-            *_sources(weight.replace("gate_up", "gate"), names, tensors),
-            *_sources(weight.replace("gate_up", "up"), names, tensors),
-        ]
+        return [name for of in ("gate", "up") for name in _sources(weight.replace("gate_up", of), names, tensors)]
     match = re.fullmatch(r"(?:transformer\.|backbone\.)?(.+?)(?:[._](weight|bias))?", QK_NORM.sub(r"\1", weight))
     assert match
     stem, end = match.groups()
@@ -596,11 +565,8 @@ def _restored(
         n, width = config.num_attention_heads, config.hidden_size // config.num_attention_heads
         n_groups = n if architecture == "bloom" else config.num_kv_heads
         heads = array.reshape(n + 2 * n_groups, width, *array.shape[1:])
-        q, k, v = (
-            heads[:n].reshape(n_groups, -1, *heads.shape[1:]),
-            heads[n:][:n_groups, None],
-            heads[n:][n_groups:, None],
-        )
+        q = heads[:n].reshape(n_groups, -1, *heads.shape[1:])
+        k, v = heads[n : n + n_groups, None], heads[n + n_groups :, None]
         return np.concatenate([q, k, v], axis=1).reshape(array.shape)
     return array
 

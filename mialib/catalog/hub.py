@@ -134,10 +134,8 @@ def _cached_commit(name: str, kind: Kind) -> str:
     if revision or not commits:
         raise explain(name, kind, ConnectionError())
     if len(commits) > 1:
-        raise Unavailable(
-            f"{folder} holds {len(commits)} commits, and the hub can't be asked for that of `main`; name one as "
-            f"{name}@COMMIT, or pin it in data/revisions.yml: {', '.join(commits)}"
-        )
+        listed = f"{folder} holds {len(commits)} commits ({', '.join(commits)})"
+        raise Unavailable(f"{listed}, and the hub can't be asked which is `main`; name one as {name}@COMMIT")
     return commits[0]
 
 
@@ -162,8 +160,8 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
         at = f" at commit {commit} (of {PINS})" if (commit := pinned_commit(name, kind)) else ""
         why = f"is not in the Hugging Face cache{at}, and the hub {reason}; {copy}"
     else:  # where a download broke off, the libraries' own message blames the name
-        of_connection = [c for c in causes if isinstance(c, OSError) or type(c).__module__.startswith("http")]
-        cause = (of_connection or [error])[-1]
-        first_line = (str(cause).splitlines() or ["no message"])[0]
-        why = f"could not be loaded ({type(cause).__name__}: {first_line}); run again, pin another commit, or {copy}"
+        connection = [c for c in causes if isinstance(c, OSError) or type(c).__module__.startswith("http")]
+        cause = (connection or [error])[-1]
+        said = f"{type(cause).__name__}: {(str(cause).splitlines() or ['no message'])[0]}"
+        why = f"could not be loaded ({said}); run again, pin another commit, or {copy}"
     return Unavailable(f"{'model' if kind == 'model' else 'data set'} {name!r} {why}")

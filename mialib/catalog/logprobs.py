@@ -48,7 +48,7 @@ COLUMNS = (("text", "token_ids", "log_probs"), ("prompt", "prompt_token_ids", "p
 
 
 class Known(NamedTuple):
-    """What is known of a text: the ids of its scored tokens, if any, their log-probs, and how much was cut off."""
+    """A text's scored tokens: their ids, if known, their log-probs, and how much was cut off."""
 
     token_ids: Sequence[int] | None
     log_probs: Sequence[float]
@@ -78,14 +78,11 @@ class LogProbsAlone(Source):
     @property
     def lacks(self) -> dict[str, str]:
         """All columns but log_prob and, where no tokenizer is known, the token ids."""
-        lacking = {
-            "entropy": "no entropy",
-            "log_prob_var": "no variance",
-            "top_log_prob": "the actual tokens' log-probs alone",
-        }
+        lacks = {"entropy": "no entropy", "log_prob_var": "no variance"}
+        lacks["top_log_prob"] = "the actual tokens' log-probs alone"
         if self.tokenizer is None:
-            lacking["token_ids"] = "no token ids and MIALIB_API_TOKENIZER names no tokenizer"
-        return {column: f"{self.place} gives {what}" for column, what in lacking.items()}
+            lacks["token_ids"] = "no token ids and MIALIB_API_TOKENIZER names no tokenizer"
+        return {column: f"{self.place} gives {what}" for column, what in lacks.items()}
 
 
 class Logprobs(LogProbsAlone):
@@ -106,10 +103,10 @@ class Logprobs(LogProbsAlone):
         )
 
     def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """What the file holds of the texts.
+        """Read the texts' log-probs from the file.
 
-        ValueError for another pass, for a text that the file does not hold, for a row that is not as expected, for
-        log-probs far below guessing and, where a tokenizer is named (MIALIB_API_TOKENIZER), for token ids of another.
+        ValueError for another pass, a text that is not in the file, a wrong row, log-probs far below guessing, and
+        token ids of another tokenizer than MIALIB_API_TOKENIZER names.
         """
         if options.start_token != "auto":
             raise ValueError(f"{self.name}: its log-probs are as they were computed; leave --start-token out")
@@ -235,32 +232,39 @@ def is_log_prob(value: Any) -> TypeGuard[float]:
 
 def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:
     """By text: its row in the file, its token ids, and the log-probs of all of them or of all but the first."""
-    found: dict[str, tuple[int, list[int], list[float]]] = {}
+    lines: dict[str, tuple[int, list[int], list[float]]] = {}
     for number, row in enumerate(read_rows(path), start=1):
-        where = f"{path}, row {number}"
-        names = next((names for names in COLUMNS if set(names) <= row.keys()), None)
-        if names is None:
-            raise ValueError(f"{where}: {' or '.join(map(', '.join, COLUMNS))} are expected; it has {', '.join(row)}")
-        text, ids, given = (row[name] for name in names)
-        if not isinstance(text, str):
-            raise ValueError(f"{where}: a text is expected, got {type(text).__name__}")
-        if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
-            raise ValueError(f"{where}: {names[1]} is a list of whole numbers")
-        if not isinstance(given, list) or len(given) != len(ids):
-            raise ValueError(f"{where}: {names[2]} is a list of a log-prob for each of {len(ids)} token ids")
-        log_probs = [_log_prob(value, token) for value, token in zip(given, ids, strict=True)]
-        if log_probs[:1] == [0]:
-            raise ValueError(f"{where}: the first log-prob is 0, and no model is sure of a first token; {NO_CACHE}")
-        first = int(log_probs[:1] == [None])
-        for at, value in enumerate(log_probs[first:], start=first):
-            if not is_log_prob(value):
-                raise ValueError(f"{where}, token {at}: {given[at]!r} is no log-prob")
-        if not log_probs[first:]:
-            raise ValueError(f"{where}: no token has a log-prob")
-        of_row = ids, log_probs[first:]
-        if found.setdefault(text, (number, *of_row))[1:] != of_row:
-            raise ValueError(f"{where}: row {found[text][0]} has the same text and other log-probs")
-    return found
+        try:
+            text, *line = _read_row(row)
+        except ValueError as error:
+            raise ValueError(f"{path}, row {number}: {error}") from None
+        earlier, *same = lines.setdefault(text, (number, *line))
+        if same != line:
+            raise ValueError(f"{path}, row {number}: row {earlier} has the same text and other log-probs")
+    return lines
+
+
+def _read_row(row: dict[str, Any]) -> tuple[str, list[int], list[float]]:
+    names = next((names for names in COLUMNS if set(names) <= row.keys()), None)
+    if names is None:
+        raise ValueError(f"{' or '.join(map(', '.join, COLUMNS))} are expected; it has {', '.join(row)}")
+    text, ids, values = (row[name] for name in names)
+    if not isinstance(text, str):
+        raise ValueError(f"a text is expected, got {type(text).__name__}")
+    if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
+        raise ValueError(f"{names[1]} is a list of whole numbers")
+    if not isinstance(values, list) or len(values) != len(ids):
+        raise ValueError(f"{names[2]} is a list of a log-prob for each of {len(ids)} token ids")
+    log_probs = [_log_prob(value, token) for value, token in zip(values, ids, strict=True)]
+    if log_probs[:1] == [0]:
+        raise ValueError(f"the first log-prob is 0, and no model is sure of a first token; {NO_CACHE}")
+    first = int(log_probs[:1] == [None])
+    for at, value in enumerate(log_probs[first:], start=first):
+        if not is_log_prob(value):
+            raise ValueError(f"token {at}: {values[at]!r} is no log-prob")
+    if not log_probs[first:]:
+        raise ValueError("no token has a log-prob")
+    return text, ids, log_probs[first:]
 
 
 def _log_prob(value: Any, token: int) -> Any:

@@ -49,13 +49,8 @@ LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
 CUT_TEXTS = (
     *("In 2023 it's 3.14% of 1,000,000; I'M sure!\n\nYES", "two  spaces,   three,\tand a tab ", " a leading space"),
     *("\n\n  new\r\nlines \n\n\n", "if x[0]!=y:\n        return {'a':-1}\n\n\n# __init__", "helloWorld HELLO İstanbul"),
-    *(
-        "🙂👩‍👩‍👧 ok",
-        "é e\u0301 Ａ ﬁ ½ ²",
-        "สวัสดี नमस्ते مرحبا",
-        "non\u00a0breaking\u3000wide",
-        "这条河2023年，发源于 北方。",
-    ),
+    *("🙂👩‍👩‍👧 ok", "é e\u0301 Ａ ﬁ ½ ²", "สวัสดี नमस्ते مرحبا", "non\u00a0breaking\u3000wide"),
+    "这条河2023年，发源于 北方。",
 )
 TOKENIZER = "tokenizer.json"
 MISTRAL_FLAG = "fix_mistral_regex"
@@ -96,12 +91,8 @@ class Weights(Source):
             raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
         files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name != LAB_CARD}
         for index in folder.glob("*.index.json"):  # of weights in several files, which may lie in subfolders
-            try:
-                files |= {
-                    folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-                }
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise ValueError(f"{index} has no `weight_map` of weight files; get the model's files again") from None
+            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            files |= {folder / name for name in names}
         return sorted(files)
 
     @property
@@ -142,10 +133,8 @@ class Weights(Source):
         key |= {"temperature": temperature} if temperature != 1 else {}
 
         def make(checkpoints: Checkpoints, part: tuple[int, int] | None = None) -> TokenStats:
-            # This may have waited for another process.
-            scorer = load_scorer(self.name, **loading, revision=key["model"])
-            options: dict[str, Any] = {"after": after, "temperature": temperature, "part": part}
-            return scorer.score(texts, **options, found=checkpoints, save=checkpoints.add)
+            scoring: dict[str, Any] = {"after": after, "temperature": temperature, "part": part}
+            return load_scorer(self.name, **loading).score(texts, **scoring, found=checkpoints, save=checkpoints.add)
 
         if part is None or is_cached("token_stats", STATS, **key):
             return cached("token_stats", make, STATS, STATS_PARTS, **key)
@@ -164,7 +153,7 @@ class Weights(Source):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What a `from_pretrained` takes: the folder, or the hub name with its commit; an adapter's base's.
+        """What `from_pretrained` takes: the folder, or the hub name with its commit; of an adapter, its base's.
 
         Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
         """
@@ -195,10 +184,7 @@ class Weights(Source):
         return getattr(self.config, "quantization_config", None) is not None
 
     def auto_class(self) -> Any:
-        """The class of transformers that loads a causal model, or one that reads images or sound besides.
-
-        ValueError for a multimodal model without a causal text model.
-        """
+        """Transformers' class that loads the model; ValueError for a multimodal one without a causal text model."""
         from transformers import AutoModelForCausalLM, AutoModelForMultimodalLM
         from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
 
@@ -299,18 +285,18 @@ def tokenizer_source(name: str) -> Weights:
 
 
 def read_otherwise(model: Weights) -> dict[str, Any]:
-    """What of a model's tokenizer is not as transformers' class has it, nothing for most; decided once for its files.
+    """How to read a model's tokenizer where transformers' class would read it wrongly; mostly empty, decided once.
 
-    - `special_tokens`: the class can't be loaded, or cuts texts otherwise than the model's tokenizer.json, which is
-      taken alone. These tokens are named by the class only.
-    - `fix_mistral_regex`: transformers says that a tokenizer.json needs this flag, and its vocabulary is Mistral's.
+    - `special_tokens`: the class can't be loaded, or cuts texts otherwise than the model's tokenizer.json. That file is
+      read alone, with these tokens, which only the class names.
+    - `fix_mistral_regex`: the tokenizer.json needs this flag of transformers, and the vocabulary is Mistral's.
     - `start_tokens`: the tokenizer itself prepends several.
     """
     return {key: value for key, value in _tokenizer_facts(model).items() if key != "hash"}
 
 
 def _tokenizer_facts(model: Weights) -> dict[str, Any]:
-    """The above and the hash of the tokenizer, stored by the stamps of its files: they take seconds to find out."""
+    """`read_otherwise` and the hash of the tokenizer, cached by its files' sizes and times: both take seconds."""
     if not model.is_fetched:
         return {}
     key = _tokenizer_key(model)
@@ -334,7 +320,7 @@ def _tokenizer_facts(model: Weights) -> dict[str, Any]:
 
 
 def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, Any]:
-    """How a tokenizer that transformers has read is to be read: as it was, with a flag, or from its file alone."""
+    """What `read_otherwise` says of a tokenizer that transformers has read."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -364,7 +350,7 @@ def _tokenizer_key(model: Weights) -> str:
 
 
 def _tokenizer_file(source: dict[str, Any]) -> Path | None:
-    """The tokenizer.json beside a model's weights, in its folder or in the hub's cache: who reads it has fetched it."""
+    """The tokenizer.json beside a model's weights, in its folder or in the hub's cache."""
     place = source["pretrained_model_name_or_path"]
     folders = [Path(place)]
     if "revision" in source:
@@ -399,7 +385,7 @@ def _read_tokenizer(model: Weights, reading: dict[str, Any]) -> PreTrainedTokeni
 
 @contextmanager
 def silent_transformers() -> Iterator[None]:
-    """Say nothing of what transformers advises a person who calls it: we do it, or say what is wrong ourselves."""
+    """Silence transformers' advice to its callers: mialib follows it, or says itself what is wrong."""
     from transformers.utils import logging as theirs
 
     verbosity = theirs.get_verbosity()
@@ -424,28 +410,21 @@ def load_model(
     is_spread = source.needed_bytes(torch_dtype.itemsize) > free_bytes(where)
     if is_spread and not find_spec("accelerate"):  # which spreads it
         source.check_fits(where, torch_dtype.itemsize)
-    revision, folder, tokenizer = source.revision, source.folder, load_tokenizer(name)
+    folder, tokenizer = source.folder, load_tokenizer(name)
     if folder and (folder / ADAPTER_CONFIG).is_file():
         raise ValueError(
             f"model {name}: {ADAPTER_CONFIG} says that an adapter lies beside the weights, which would not be read; "
             "merge it into the weights, or score a folder without it"
         )
-    base = _load_weights(source.auto_class(), source, revision, torch_dtype, where, is_spread=is_spread)
-    facts: dict[str, Any] = {"name": name, "revision": revision, "start_token": source.start_token(start_token)}
+    base = _load_weights(source.auto_class(), source, torch_dtype, where, is_spread=is_spread)
+    facts: dict[str, Any] = {"name": name, "revision": source.revision, "start_token": source.start_token(start_token)}
     hash_ = _tokenizer_facts(tokenizer_source(name)).get("hash")
     return LoadedModel.of(source.complete(base), tokenizer, hash_of_tokenizer=hash_, **facts)
-
-
-def check_revision(name: str, found: str, wanted: str | None) -> None:
-    """ValueError where a model's files are no longer those that were asked for."""
-    if wanted not in (None, found):
-        raise ValueError(f"model {name}: its files changed after it was asked for; score the texts again")
 
 
 def _load_weights(
     family: Any,
     source: Weights,
-    revision: str,
     dtype: torch.dtype,
     where: torch.device,
     kind: str = "causal",
@@ -453,8 +432,7 @@ def _load_weights(
 ) -> PreTrainedModel:
     """A model with all weights from its files.
 
-    ValueError that names the weights that the files lack, and those that they hold and the model does not take; and
-    where the files are no longer of the revision.
+    ValueError that names the weights that the files lack, and those that they hold and the model does not take.
     """
     from transformers.utils import logging as theirs
 
@@ -465,17 +443,18 @@ def _load_weights(
         options["device_map"] = {"": where}
     elif is_spread:
         logger.warning("%s does not fit on %s: it is spread over GPUs, memory and disk, which is slower", name, where)
-        offloaded = {"offload_folder": str(home() / "offloaded" / hash_of(revision))}
+        offloaded = {"offload_folder": str(home() / "offloaded" / hash_of(source.revision))}
         options |= {"device_map": "auto", "max_memory": free_places(), **offloaded}
     try:
         with silent_transformers():  # its table of what is lacking prints names as they are; we say it below
             model, report = family.from_pretrained(**source.arguments, **options)
     except Exception as error:
         raise source.not_loadable(error, kind) from error
-    if lacking := lacking_weights(report):
+    lacking = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
+    if lacking:
         raise ValueError(
-            f"model {name}: of the weights that its config.json asks for {len(lacking)} are not in its files, or in "
-            f"another shape, and would be random: {first_of(lacking, 3)}; get its files again"
+            f"model {name}: {len(lacking)} weights are missing from its files, or have another shape, and would be "
+            f"random: {first_of(lacking, 3)}; get its files again"
         )
     unexpected = [key for key in sorted(report["unexpected_keys"]) if not OLD_BUFFER.search(key)]
     if kind == "masked":  # whole modules beside a masked model, such as BERT's second head, are left out
@@ -488,7 +467,6 @@ def _load_weights(
         )
     if "device_map" not in options:
         model = model.to(where)
-    check_revision(name, source.revision, revision)  # else the weights may be of two models
     return model
 
 
@@ -531,24 +509,13 @@ class Scorer(scoring.LoadedScorer):
         super().__init__(loaded)
 
 
-def load_scorer(
-    name: str,
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    start_token: str | None = "auto",
-    revision: str | None = None,
-) -> Scorer:
-    """A `Scorer` of a model by name; the one that was asked for last stays loaded.
-
-    ValueError where a `revision` is wanted and the model is no longer of it.
-    """
+def load_scorer(name: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto") -> Scorer:
+    """A `Scorer` of a model by name; the one that was asked for last stays loaded."""
     model, where = find_weights(name), pick_device(device)
     key = hash_of([model.revision, name, str(where), str(model.dtype_on(where, dtype)), model.start_token(start_token)])
     if key not in _loaded:
         unload()  # before the next one is loaded: both need not fit
         _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
-    check_revision(name, _loaded[key].loaded.revision, revision)
     return _loaded[key]
 
 
@@ -563,7 +530,7 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     from transformers import AutoModelForMaskedLM
 
     source, tokenizer = find_weights(name), load_tokenizer(name)
-    model = _load_weights(AutoModelForMaskedLM, source, source.revision, torch.float32, pick_device(), "masked")
+    model = _load_weights(AutoModelForMaskedLM, source, torch.float32, pick_device(), "masked")
     if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
         raise ValueError(f"the tokenizer of {name} lacks a mask or a padding token, so it is not a masked model's")
     if not (hasattr(model, "lm_head") or hasattr(model, "cls")):
@@ -582,13 +549,8 @@ def free_places() -> dict[int | str, int]:
     return {of: max(0, free_bytes(device) - SPARE_BYTES) for of, device in places.items()}
 
 
-def lacking_weights(report: dict[str, Any]) -> list[str]:
-    """The weights that transformers did not find in a model's files, or found in another shape."""
-    return sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
-
-
 def _stamp(file: Path) -> tuple[int, ...]:
-    """What another content of a file changes: a copy may have the size and the time of the old one, not all four."""
+    """What changes with a file's content: a copy may keep size and time, but not all four."""
     stat = file.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 

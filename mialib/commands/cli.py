@@ -28,48 +28,25 @@ app = typer.Typer(
     help=__doc__,
     rich_markup_mode=None,
 )
-StartToken = Annotated[
-    str,
-    typer.Option(
-        help="prepended to each text, so that its first token counts too: auto, none, a token, or several special ones"
-    ),
-]
-DtypeOption = Annotated[
-    str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")
-]
-Part = Annotated[
-    str | None,
-    typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are scored"),
-]
-Fresh = Annotated[
-    bool,
-    typer.Option(
-        "--fresh",
-        help="compute cached results again. They are found by the content of texts, weights and tokenizer, and by the "
-        "versions of mialib's code and of the libraries; a large file's content is read again where its size or time "
-        "has changed",
-    ),
-]
-Detectors = Annotated[
-    list[str] | None,
-    typer.Option(help="detectors to run, also with commas between them; all: later ones too; default: the papers'"),
-]
-Fdr = Annotated[
-    float | None,
-    typer.Option(min=0, max=1, help="flag texts; on average at most this share of the flagged are not members: 0.1"),
-]
+_start = "prepended to each text, so that its first token counts too: auto, none, a token, or several special ones"
+StartToken = Annotated[str, typer.Option(help=_start)]
+_dtypes = "of the weights: auto (float32 on a processor), float32, bfloat16 or float16"
+DtypeOption = Annotated[str, typer.Option(help=_dtypes)]
+_part = "3/16: score the third of sixteen parts of the texts, and go on once all sixteen are scored"
+Part = Annotated[str | None, typer.Option(help=_part)]
+_fresh = "compute cached results again; they are found by the content of texts, weights and tokenizer, and by versions"
+Fresh = Annotated[bool, typer.Option("--fresh", help=_fresh)]
+_detectors = "detectors to run, also with commas between them; all: later ones too; default: the papers'"
+Detectors = Annotated[list[str] | None, typer.Option(help=_detectors)]
+_fdr = "flag texts; on average at most this share of the flagged are not members: 0.1"
+Fdr = Annotated[float | None, typer.Option(min=0, max=1, help=_fdr)]
 Hyperparameters = Annotated[list[str] | None, typer.Option("-o", help="a hyperparameter, such as min_k.k=10")]
 MODEL_HELP = (
     "a Hugging Face name, a folder, a .gguf file, an adapter's folder or adapter:NAME, smollm2-135m, a lab model such "
     "as lab/en-25k, api:NAME, or logprobs:FILE.jsonl, a file of log-probs that were computed elsewhere"
 )
-TextsArgument = Annotated[
-    Path,
-    typer.Argument(
-        help="a file of texts: .jsonl, .json, .parquet, .csv, .tsv, or .txt with one a line, each as .gz too; - for "
-        "standard input, whose form is told by how it begins"
-    ),
-]
+_texts = "a file of texts: .jsonl, .json, .parquet, .csv, .tsv, .txt (one a line), also as .gz; - for standard input"
+TextsArgument = Annotated[Path, typer.Argument(help=_texts)]
 ModelOption = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
 
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.batches import are_apart, encode
 from mialib.cache import ARRAYS, JSON, Checkpoints, Format, cached
 from mialib.catalog.corpora import corpus_identity, reference_texts
-from mialib.catalog.models import Weights, check_revision, find_weights, load_scorer, load_tokenizer
+from mialib.catalog.models import Weights, find_weights, load_scorer, load_tokenizer
 from mialib.catalog.sources import Dtype, PassOptions, find
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders, tokenizer_hash
@@ -65,12 +65,10 @@ def neighbors_or_load(
     from mialib.attacks.neighbors import make_neighbors
 
     options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
-    masked = find_weights(masked_lm)
-    key = masked.pass_key(dtype="float32") | options | versions_of("neighbors")
+    key = find_weights(masked_lm).pass_key(dtype="float32") | options | versions_of("neighbors")
     key |= {"texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(checkpoints: Checkpoints) -> list[list[str]]:
-        check_revision(masked_lm, masked.revision, key["model"])
         return make_neighbors(texts, masked_lm, **options, found=checkpoints, save=checkpoints.add)
 
     return cached("neighbors", make, JSON, JSON, **key)
@@ -106,7 +104,7 @@ def neighbor_log_probs_or_load(
 
     def make(checkpoints: Checkpoints) -> dict[str, NDArray[np.float64]]:
         neighbors, stats = neighbors_or_load(texts, masked_lm, **options), score_or_load(model, texts, **loading)
-        scorer = load_scorer(model, **loading, revision=key["model"])
+        scorer = load_scorer(model, **loading)
         return {"log_prob": neighbor_log_probs(scorer, stats, neighbors, found=checkpoints, save=checkpoints.add)}
 
     return cached("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]

@@ -1,12 +1,12 @@
-"""What to run, and every pass and count that a detector may need, loaded when it is first asked for.
+"""What to run, and every pass and count that a detector may need, loaded on first use.
 
     target = Target(model="lab/en-900k", benchmark="lab/en", reference="lab/en-25k")
     inputs = load_inputs(target)
     scores = score_all(inputs)                      {detector: (N,) scores, or None where it is not applicable}
     inputs["stats"], inputs["reference"], ...       the model's own pass, and the entries of NEEDS
 
-Inputs of some of the texts (`take`), of texts cut shorter (`cut_inputs`), with another reference or corpus (`retarget`)
-and with values in the place of others (`given`) share what is loaded.
+Inputs of some of the texts (`take`), of shorter texts (`cut_inputs`), with another reference or corpus (`retarget`)
+and with replaced values (`given`) share what is loaded.
 """
 
 from __future__ import annotations
@@ -256,22 +256,18 @@ def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[in
     short = {length: int(np.sum(counts < length)) for length in sorted(lengths)}
     left_out = {length: n for length, n in short.items() if n > len(counts) / 2}
     if len(left_out) == len(short):
-        raise ValueError(
-            f"{benchmark.name}: half of the texts have at most {int(np.median(counts))} words, "
-            f"so they cannot be cut to {', '.join(map(str, short))}"
-        )
+        most, wanted = int(np.median(counts)), ", ".join(map(str, short))
+        raise ValueError(f"{benchmark.name}: half of the texts have {most} words at most; none can be cut to {wanted}")
     return [length for length in short if length not in left_out], left_out
 
 
 def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
     """The labels (N,) that columns of the same texts share; ValueError where their texts or labels differ."""
     first, *others = columns
-    for other in others:
-        if other.texts != first.texts or not np.array_equal(other.labels, first.labels):
-            raise ValueError(
-                f"{first.target.column} and {other.target.column} are not of the same texts with the same labels; "
-                "give both models one benchmark"
-            )
+    for inputs in others:
+        if inputs.texts != first.texts or not np.array_equal(inputs.labels, first.labels):
+            pair = f"{first.target.column} and {inputs.target.column}"
+            raise ValueError(f"{pair} differ in their texts or labels; give both models one benchmark")
     return first.labels
 
 
@@ -308,9 +304,7 @@ def score_all(
         detectors = [name for name, detector in DETECTORS.items() if not detector.is_later and name != without]
     names = list(detectors)
     if unknown := [name for name in hyperparameters if name not in names]:
-        raise ValueError(
-            f"hyperparameters of {unknown[0]!r}, which is not among the detectors to score: {', '.join(names)}"
-        )
+        raise ValueError(f"hyperparameters of {unknown[0]!r}, but only these are scored: {', '.join(names)}")
     return {
         name: None if unavailable_reason(inputs, name) else scores_of(inputs, name, **hyperparameters.get(name, {}))
         for name in names

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -47,10 +48,9 @@ def measure_leaks(
     """The blind baselines of a benchmark; where it has too few texts for them, each says so."""
     labels, document, language = benchmark.labels, benchmark.document, benchmark.language
     scores: dict[str, FloatArray | None]
+    options: dict[str, Any] = {"language": language, "groups": document}
     try:
-        scores = {
-            kind: blind_or_load(benchmark.texts, labels, kind, language=language, groups=document) for kind in kinds
-        }
+        scores = {kind: blind_or_load(benchmark.texts, labels, kind, **options) for kind in kinds}
     except TooFewTexts as error:
         scores = dict.fromkeys(kinds)
         logger.warning("%s: no blind baselines, since %s", benchmark.name, error)

@@ -122,14 +122,11 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
     if not inputs.source.has_weights:
         return None
     shots = list(islice(reference_texts(source), inputs.target.n_shots))
-    if len(shots) < inputs.target.n_shots:
-        raise ValueError(
-            f"{source} holds {len(shots)} texts, and {inputs.target.n_shots} are to be read before each text; give "
-            f"more, or {SHOTS.option} {len(shots)}"
-        )
+    if len(shots) < (n := inputs.target.n_shots):
+        raise ValueError(f"{source} holds {len(shots)} of {n} texts; give more, or {SHOTS.option} {len(shots)}")
     scored = {bare(text) for text in inputs.texts}
-    if judged := next((text for text in shots if bare(text) in scored), None):
-        raise ValueError(f"{source}: {excerpt(judged)} is among the texts to score; give others")
+    if same := next((text for text in shots if bare(text) in scored), None):
+        raise ValueError(f"{source}: {excerpt(same)} is among the texts to score; give others")
     after = "".join(f"{text}\n\n" for text in shots)
     n_before = len(encode(load_tokenizer(inputs.target.model), [after])[0])
     logger.info("%s: a pass with %d tokens before each text", source, n_before)
@@ -189,11 +186,7 @@ NEEDS = {
     "frequency": Need(
         _frequency,
         "no reference corpus is named (corpora), or the token ids are not known",
-        Setting(
-            "corpus",
-            "--corpus",
-            "a reference corpus, for dc_pdd and aeca: a file of texts, or a name such as lab/en",
-        ),
+        Setting("corpus", "--corpus", "a reference corpus, for dc_pdd and aeca: a file, or a name such as lab/en"),
         by_text=False,
         made_by="counting",
     ),
@@ -209,11 +202,7 @@ NEEDS = {
     "after_non_members": Need(
         _after,
         NO_KNOWN.format("non-members"),
-        Setting(
-            "non_member_prefix",
-            "--non-member-prefix",
-            "known non-members to read before each text, for recall: a file, or a corpus's name",
-        ),
+        Setting("non_member_prefix", "--non-member-prefix", "known non-members to read before each text, for recall"),
         many=SHOTS,
         is_pass=True,
     ),

@@ -88,12 +88,10 @@ def detect_texts(
     check_options(options or {}, names)
     fpr = FPR if fpr is None else fpr
     known = list(load_known(calibrate)) if calibrate else []
-    judged = set(map(bare, texts)) if known else set()
-    if same := [text for text in known if bare(text) in judged]:
-        first = excerpt(same[0])
-        raise ValueError(
-            f"{calibrate}: {len(same)} of its texts are among those to score, the first {first}; give others"
-        )
+    bare_texts = set(map(bare, texts))
+    if same := [text for text in known if bare(text) in bare_texts]:
+        said = f"{len(same)} of its texts are among those to score, the first {excerpt(same[0])}"
+        raise ValueError(f"{calibrate}: {said}; give others")
     for option, rate in ({"--fpr": fpr} | rates).items() if calibrate else ():
         check_rate(rate, len(known), str(calibrate), option)
     check_target(target, (*texts, *known))
@@ -105,21 +103,19 @@ def detect_texts(
     # The target's own passes first, so that each model is loaded once.
     inputs.load("stats", *sorted(needed, key=lambda need: need == "reference"))
     logger.info("%s", signature(inputs.stats.provenance))
-    scores = {
-        name: values for name, values in score_all(inputs, names, **(options or {})).items() if values is not None
-    }
+    all_scores = score_all(inputs, names, **(options or {}))
+    scores = {name: values for name, values in all_scores.items() if values is not None}
     for name in set(names) - set(scores):
         if asked and ALL not in asked:
             raise ValueError(f"detector {name} is not applicable: {unavailable_reason(inputs, name)}")
         logger.info("%s: not applicable, since %s", name, unavailable_reason(inputs, name))
     if not asked or ALL in asked:
-        _say_what_lacks(asked, target)
-    once = first_ones(texts) if known or labels is not None else range(len(texts))
+        _log_missing_options(asked, target)
+    once = first_ones(texts)
     n_copies = len(texts) - len(once)
     if known and n_copies:
-        logger.info(
-            "%d of the %d texts are copies of others: the p-value of the set counts each once", n_copies, len(texts)
-        )
+        said = "%d of the %d texts are copies of others: the p-value of the set counts each once"
+        logger.info(said, n_copies, len(texts))
     of_texts = {name: values[: len(texts)] for name, values in scores.items()}
     of_known = {name: values[len(texts) :] for name, values in scores.items() if known}
     p = {name: p_values(of_texts[name], values) for name, values in of_known.items()}
@@ -138,46 +134,45 @@ def detect_texts(
 
 
 def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
-    """The detectors asked for, by default the papers' that can run; "all": those since too.
+    """The detectors asked for, by default the papers' that can run; "all": every one that can run.
 
-    One that the model leaves no way to run is logged with the reason. ValueError for one asked for by its name that is
-    unknown or lacks what an option gives, and for an option that none of them reads.
+    The log says which of these the model leaves no way to run. ValueError for a detector that is asked for by its name
+    and is unknown or lacks an option or a column, and for an option that none of the detectors reads.
     """
-    unknown = find(target.model).lacks
-    named = [name for name in asked if name != ALL]
-    for name in named:
-        if options := lacking(name, target):
+    lacks, names = find(target.model).lacks, [name for name in asked if name != ALL]
+    for name in names:
+        if options := missing_options(name, target):
             raise ValueError(f"detector {name} needs {options[0]}")
-        check_known(DETECTORS[name].reads, unknown, f"detector {name}")
+        check_known(DETECTORS[name].reads, lacks, f"detector {name}")
     if asked and ALL not in asked:
-        _check_read(target, named)
-        return named
-    possible = [name for name in _unnamed(asked) if not lacking(name, target)]
-    _check_read(target, possible)
-    left_out = [name for name in possible if not set(DETECTORS[name].reads).isdisjoint(unknown)]
-    if left_out:
-        reasons = {unknown[column] for name in left_out for column in DETECTORS[name].reads if column in unknown}
-        logger.info("%s: not applicable, since %s", ", ".join(left_out), "; ".join(sorted(reasons)))
-    return [name for name in possible if name not in left_out]
+        _check_read(target, names)
+        return names
+    names = [name for name in _unnamed(asked) if not missing_options(name, target)]
+    _check_read(target, names)
+    reasons = {name: {lacks[column] for column in DETECTORS[name].reads if column in lacks} for name in names}
+    if left_out := [name for name in names if reasons[name]]:
+        why = "; ".join(sorted(set().union(*reasons.values())))
+        logger.info("%s: not applicable, since %s", ", ".join(left_out), why)
+    return [name for name in names if not reasons[name]]
 
 
 def _unnamed(asked: Sequence[str]) -> list[str]:
     """The detectors that run without being named: the papers', with "all" every one."""
-    return [name for name, of in DETECTORS.items() if asked or not of.is_later]
+    return [name for name, detector in DETECTORS.items() if asked or not detector.is_later]
 
 
-def lacking(name: str, target: Target) -> list[str]:
+def missing_options(name: str, target: Target) -> list[str]:
     """The options that a detector needs and that were not given."""
     needs = [NEEDS[need] for need in get_detector(name).needs]
     return [need.option for need in needs if not need.is_named(target)]
 
 
-def _say_what_lacks(asked: Sequence[str], target: Target) -> None:
-    """Log which detectors an option more would have run, of those that the model allows."""
+def _log_missing_options(asked: Sequence[str], target: Target) -> None:
+    """Log which further detectors an option would run, of those that the model allows."""
     lacks = find(target.model).lacks
     able = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks)]
-    if wanting := [f"{name} ({' and '.join(options)})" for name in able if (options := lacking(name, target))]:
-        logger.info("not run, for want of an option: %s", ", ".join(wanting))
+    if lines := [f"{name} ({' and '.join(options)})" for name in able if (options := missing_options(name, target))]:
+        logger.info("not run, for want of an option: %s", ", ".join(lines))
 
 
 def check_target(target: Target, texts: Sequence[str]) -> None:
@@ -215,19 +210,17 @@ def flag(p: FloatArray, n_known: int, fdr: float) -> dict[str, Any]:
 
 def explain_flagged(found: Mapping[str, Any]) -> str:
     """What `flag` gives, in sentences."""
-    n, n_flagged, fdr = found["n"], found["n_flagged"], found["fdr"]
-    share, fewest = found["share_of_members"], math.ceil(n / (fdr * (found["n_known"] + 1)) - 1e-9)
-    estimate, low, high = (f"{100 * share[end]:.1f}%" for end in ("estimate", "low", "high"))
+    n, n_flagged, n_known, fdr = (found[key] for key in ("n", "n_flagged", "n_known", "fdr"))
+    estimate, low, high = (f"{100 * found['share_of_members'][end]:.1f}%" for end in ("estimate", "low", "high"))
+    fewest = math.ceil(n / (fdr * (n_known + 1)) - 1e-9)
     said = (
-        f"{n_flagged or 'None'} of {n} texts {'are' if n_flagged else 'is'} flagged at an FDR of {100 * fdr:g}%. "
-        + (
-            f"On average over such audits at most {100 * fdr:g}% of the flagged are not members, "
-            f"{found['most_false']:.1f} of {n_flagged}."
-            if n_flagged
-            else f"With {found['n_known']} known non-members no fewer than {fewest} can be."
-        )
+        f"On average over such audits at most {100 * fdr:g}% of the flagged are not members, "
+        f"{found['most_false']:.1f} of {n_flagged}."
+        if n_flagged
+        else f"With {n_known} known non-members no fewer than {fewest} can be."
     )
     return (
+        f"{n_flagged or 'None'} of {n} texts {'are' if n_flagged else 'is'} flagged at an FDR of {100 * fdr:g}%. "
         f"{said} Of all {n}, an estimated {estimate} are members [95% interval {low} to {high}]; members that score "
         "like non-members are not counted. Both take the texts for independent of each other."
     )
@@ -267,12 +260,12 @@ def parse_options(given: Sequence[str]) -> dict[str, dict[str, float]]:
     for one in given:
         place, _, value = one.partition("=")
         detector, _, name = place.partition(".")
+        value = {"true": "1.0", "false": "0.0"}.get(value.lower(), value)
         try:
-            number = {"true": 1.0, "false": 0.0}.get(value.lower())
-            number = (int(value) if value.isdecimal() else float(value)) if number is None else number
+            number = int(value) if value.isdecimal() else float(value)
         except ValueError:
-            number = None
-        if number is None or not name:
+            name = ""
+        if not name:
             raise ValueError(f"-o {one}: DETECTOR.NAME=NUMBER is expected, such as min_k.k=10")
         if name in options.setdefault(detector, {}):
             raise ValueError(f"-o {one}: {place} is given twice")
@@ -328,13 +321,10 @@ def as_csv(detection: Detection) -> Iterator[str]:
 
 def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None = None) -> Iterator[str]:
     """A line a text, a column a detector, and below what the numbers mean."""
-    digits = {name: _digits(values) for name, values in detection.scores.items()}
-    columns = {
-        name: [name, *(_cell(detection, name, i, digits[name]) for i in range(len(texts)))] for name in detection.scores
-    }
-    widths = {name: max(10, *map(len, cells)) for name, cells in columns.items()}
+    columns = [[name, *_cells(detection, name)] for name in detection.scores]
+    widths = [max(10, *map(len, cells)) for cells in columns]
     for i, beginning in enumerate(["beginning", *(excerpt(text, 50) for text in texts)]):
-        cells = [f"{cells[i]:>{widths[name]}}" for name, cells in columns.items()]
+        cells = [f"{cells[i]:>{width}}" for cells, width in zip(columns, widths, strict=True)]
         yield "  ".join([f"{i - 1 if i else 'text':>5}", *cells, beginning])
     yield from of_all_texts(detection, len(texts), known_from)
     if not detection.p:
@@ -356,18 +346,16 @@ def of_all_texts(detection: Detection, n_texts: int, known_from: Path | None = N
         yield from _explain_decisions(detection, n_texts, known_from)
 
 
-def _digits(scores: FloatArray) -> int:
-    """Digits after the point that keep different scores apart, 4 to 8."""
+def _cells(detection: Detection, name: str) -> list[str]:
+    """A detector's column of the table, with 4 to 8 digits: as many as keep different scores apart."""
+    scores = detection.scores[name]
     n_different = len(np.unique(scores))
-    return next((d for d in range(4, 8) if len(np.unique(scores.round(d))) == n_different), 8)
-
-
-def _cell(detection: Detection, name: str, i: int, digits: int = 4) -> str:
-    score = f"{detection.scores[name][i]:.{digits}f}"
+    digits = next((d for d in range(4, 8) if len(np.unique(scores.round(d))) == n_different), 8)
+    cells = [f"{score:.{digits}f}" for score in scores]
     if not detection.p:
-        return score
-    p = detection.p[name][i]
-    return f"{score} (p {p:.3f}){'*' if p <= detection.up_to_p(name) else ' '}"
+        return cells
+    limit, of_texts = detection.up_to_p(name), detection.p[name]
+    return [f"{cell} (p {p:.3f}){'*' if p <= limit else ' '}" for cell, p in zip(cells, of_texts, strict=True)]
 
 
 def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | None) -> Iterator[str]:
@@ -418,13 +406,13 @@ def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
     """
     wanted, rows = "members" if label else "non-members", read_rows(path)
     texts, labels = texts_of(rows, str(path)), labels_of(rows, str(path))
-    kept = [i for i in range(len(texts)) if labels is None or labels[i] == label]
-    if not kept:
+    chosen = [i for i in range(len(texts)) if labels is None or labels[i] == label]
+    if not chosen:
         raise ValueError(f"{path}: all {len(texts)} texts are labelled {1 - label}; known {wanted} are needed")
-    if len(kept) < len(texts):
+    if len(chosen) < len(texts):
         said = "%s: its %d texts labelled %d are the known %s; the others are left out"
-        logger.info(said, path, len(kept), label, wanted)
-    once = [kept[i] for i in first_ones(texts[i] for i in kept)]
-    if len(once) < len(kept):
-        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(kept) - len(once))
+        logger.info(said, path, len(chosen), label, wanted)
+    once = [chosen[i] for i in first_ones(texts[i] for i in chosen)]
+    if len(once) < len(chosen):
+        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(chosen) - len(once))
     return {texts[i]: rows[i] for i in once}
