@@ -41,33 +41,25 @@ def is_published(name: str) -> bool:
 
 
 def find_part(name: str, length: int | None = None) -> Part:
-    """What a name means.
-
-    ValueError for a choice or a length that the benchmark does not come in, and for a `length` other than the name's.
-    """
+    """The benchmark of a name; ValueError for a choice or length that it lacks, and for two different lengths."""
     asked, (stem, dash, ending) = name, name.rpartition("-")
-    if dash and ending.isdecimal():
+    has_length = bool(dash) and ending.isdecimal()
+    if has_length:
         if length not in (None, int(ending)):
             raise ValueError(f"{asked} is of {ending} words, and {length} are asked for; give one length")
         name, length = stem, int(ending)
     key, *wanted = name.split("/")
     known = known_benchmarks()[key]
-    if name != asked and not known.lengths:
-        raise ValueError(f"unknown benchmark {asked!r}: {key} comes at no lengths; to cut it, give length={length}")
-    if len(wanted) > len(known.choices):
-        raise ValueError(f"{key} is chosen from by {' and '.join(known.choices) or 'nothing'}; {name!r} names more")
     defaults = [values[0] for values in known.choices.values()]
-    chosen: dict[str, str | int] = dict(zip(known.choices, wanted + defaults[len(wanted) :], strict=True))
-    for choice, values in known.choices.items():
-        if chosen[choice] not in values:
-            raise ValueError(f"{key} has no {choice} {chosen[choice]!r}; it has: {', '.join(values)}")
+    chosen: dict[str, str | int] = dict(zip(known.choices, wanted + defaults[len(wanted) :], strict=False))
+    is_choice = len(wanted) <= len(defaults) and all(chosen[choice] in of for choice, of in known.choices.items())
+    if not is_choice or (length not in known.lengths if known.lengths else has_length):
+        form = "/".join([key, *(f"<{'|'.join(of)}>" for of in known.choices.values())])
+        form += f"-<{'|'.join(map(str, known.lengths))}>" if known.lengths else ""
+        raise ValueError(f"unknown benchmark {asked!r}, length {length}; it comes as {form}")
     full_name = "/".join([key, *map(str, chosen.values())])
     if not known.lengths:
         return Part(full_name, known, chosen, None)
-    if length not in known.lengths:
-        asked = "; name one, such as" if length is None else f", not {length}; such as"
-        lengths = ", ".join(map(str, known.lengths))
-        raise ValueError(f"{key} comes at lengths {lengths}{asked} {full_name}-{known.lengths[0]}")
     return Part(f"{full_name}-{length}", known, chosen | {"length": length}, length)
 
 
@@ -137,7 +129,7 @@ def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
         try:
             return [row for piece in known.hub for row in _rows_of(piece, part, folder, None)], str(folder), None
         except Exception as error:
-            raise ValueError(f"{folder} is not the hub's data set ({type(error).__name__}: {error})") from error
+            raise ValueError(f"{folder}: not the hub's data set ({type(error).__name__}: {error})") from error
     revision = find_revision(known.hub_id, "dataset")
     try:
         if why_unreachable() and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}:

@@ -70,6 +70,7 @@ IN_SHAPES = (
     "context_length",  # Bloom has no limit
 )
 NEEDED = ("context_length", "embedding_length", "block_count", "attention.head_count", "expert_used_count")
+EPSILONS = ("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon")  # each file has one
 FIXED = {  # the one value that can be honoured
     "attention.causal": True,
     "attention.clamp_kqv": 0.0,
@@ -276,8 +277,11 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     if "attention.key_length" in fields:
         places.add("head_dim")  # Qwen3's mixture of experts reads it, though its config does not declare it
 
-    if lacking := [name for name in NEEDED if name not in fields and SETTINGS[name].split()[0] in places]:
-        raise ValueError(f"its field {architecture}.{lacking[0]} is missing; get it again")
+    needed = [name for name in NEEDED if SETTINGS[name].split()[0] in places]
+    needed += ["attention.sliding_window"] * (architecture == "gpt-oss")
+    needed += [name for name in EPSILONS[1:] if EPSILONS[0] not in fields]
+    if missing := [name for name in needed if name not in fields]:
+        raise ValueError(f"its field {architecture}.{missing[0]} is missing; get it again")
     settings: dict[str, Any] = {
         flag: any(map(re.compile(of).search, tensors)) for flag, of in FLAGS.items() if flag in places
     }
@@ -289,10 +293,6 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     fields.taken.add("use_parallel_residual")  # stale in many files; the tensors say it
     if "use_parallel_residual" in places:
         settings["use_parallel_residual"] = "blk.0.ffn_norm.weight" not in tensors
-    if architecture == "gpt-oss" and "attention.sliding_window" not in fields:
-        raise ValueError("its field gpt-oss.attention.sliding_window is missing; get it again")
-    if not {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"} & fields.keys():
-        raise ValueError("it says no epsilon of its norms; get it again")
     for name, wanted in FIXED.items():
         if (value := fields.take(name, wanted)) != wanted:
             raise ValueError(f"mialib can't honour its field {name} = {value}, only {wanted}")
