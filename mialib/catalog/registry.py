@@ -105,5 +105,5 @@ def known_benchmarks() -> dict[str, KnownBenchmark]:
 
 def find_model(name: str) -> KnownModel | None:
     """The registry's entry of a model, by its name on the hub, at any revision, or its alias; None for any other."""
-    aliases = {known.alias: known for known in known_models().values() if known.alias}
+    aliases = {model.alias: model for model in known_models().values() if model.alias}
     return known_models().get(split_name(name)[0]) or aliases.get(name)

@@ -113,8 +113,7 @@ class Source:
 
     def start_token(self, start_token: str | None = "auto") -> str | None:
         """A start token; for "auto" the registry's, if it knows the model (DC-PDD, Section 4)."""
-        known = self.known
-        return known.start_token if known and start_token == "auto" else start_token
+        return self.known.start_token if self.known and start_token == "auto" else start_token
 
     @property
     def tokenizer(self) -> str | None:

@@ -214,12 +214,12 @@ def detectors() -> None:
     from mialib.detectors import DETECTORS
     from mialib.passes.needs import NEEDS
 
-    for name, known in DETECTORS.items():
-        say(f"{name:15} {known.label}, {known.source}" + (", since the four papers" if known.is_later else ""))
-        say(f"{'':15} {known.equation}")
-        if wanted := [NEEDS[need].option for need in known.needs if NEEDS[need].option]:
+    for name, detector in DETECTORS.items():
+        say(f"{name:15} {detector.label}, {detector.source}" + (", since the four papers" if detector.is_later else ""))
+        say(f"{'':15} {detector.equation}")
+        if wanted := [NEEDS[need].option for need in detector.needs if NEEDS[need].option]:
             say(f"{'':15} needs {' and '.join(wanted)}")
-        for option, of in known.options.items():
+        for option, of in detector.options.items():
             say(f"{'':15} -o {name}.{option}={of.default}  {of.meaning}")
 
 
@@ -233,13 +233,13 @@ def blind(
 
     for name in benchmarks:
         benchmark = load_benchmark(name)
-        found = {part.name: measure_leaks(part) for part in by_domain(benchmark)}
+        leaks = {part.name: measure_leaks(part) for part in by_domain(benchmark)}
         n_members, n_non_members = (int((benchmark.labels == label).sum()) for label in (1, 0))
         say(f"{name}: {n_members} members, {n_non_members} non-members. A fair benchmark's AUC is 0.5, its TPR 0.05.\n")
         for metric, title in zip(AT_CHANCE, ("AUC", "TPR at 5% FPR"), strict=True):
-            cells = {part: {of.label: str(of) for of in found[part] if of.metric == metric} for part in found}
+            cells = {part: {of.label: str(of) for of in leaks[part] if of.metric == metric} for part in leaks}
             say(f"{title} of blind baselines [95% interval]\n{as_columns(cells)}\n")
-        aucs = [of.interval for part in found.values() for of in part if of.metric == "auc"]
+        aucs = [of.interval for part in leaks.values() for of in part if of.metric == "auc"]
         say(explain_below(aucs), nl=False)
 
 
@@ -291,8 +291,8 @@ def fetch_command(model: Annotated[str, typer.Argument(help="a model that comes 
     from mialib.catalog.registry import find_model, known_models
     from mialib.catalog.sources import find
 
-    known = find_model(model)
-    if known is None or known.alias != model:
+    entry = find_model(model)
+    if entry is None or entry.alias != model:
         names = ", ".join(of.alias for of in known_models().values() if of.alias)
         raise ValueError(f"{model!r} does not come as a wheel; these do: {names}")
     say(f"{model}: {find(model).folder}")

@@ -57,10 +57,10 @@ class Target(create_model("OfNeeds", __base__=Strict, **OF_NEEDS)):  # type: ign
 
     @model_validator(mode="before")
     @classmethod
-    def _of_an_adapter_the_base_is_the_reference(cls, given: Any) -> Any:
-        if isinstance(given, dict) and isinstance(model := given.get("model"), str) and not given.get("reference"):
-            return {**given, "reference": find(model).base}
-        return given
+    def _of_an_adapter_the_base_is_the_reference(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(model := values.get("model"), str) and not values.get("reference"):
+            return {**values, "reference": find(model).base}
+        return values
 
     @model_validator(mode="after")
     def _has_a_length_where_it_is_of_snippets(self) -> Target:

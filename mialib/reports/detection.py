@@ -194,7 +194,7 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
     for name, need in NEEDS.items():
         named = getattr(target, need.source.field) if need.source else None
         if named and name not in read and named != find(target.model).base:
-            readers = ", ".join(of for of, known in DETECTORS.items() if name in known.needs)
+            readers = ", ".join(reader for reader, detector in DETECTORS.items() if name in detector.needs)
             raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")
 
 
@@ -275,13 +275,13 @@ def parse_options(given: Sequence[str]) -> dict[str, dict[str, float]]:
 
 def check_options(options: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> None:
     """ValueError for a hyperparameter that no detector has, and for one of a detector that does not run."""
-    for name, given in options.items():
-        known = get_detector(name).hyperparameters
-        if unknown := [option for option in given if option not in known]:
-            has = ", ".join(known) or "none"
+    for name, values in options.items():
+        hyperparameters = get_detector(name).hyperparameters
+        if unknown := [option for option in values if option not in hyperparameters]:
+            has = ", ".join(hyperparameters) or "none"
             raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {has}")
         if name not in names:
-            raise ValueError(f"-o {name}.{next(iter(given))}: {name} does not run here; these do: {', '.join(names)}")
+            raise ValueError(f"-o {name}.{next(iter(values))}: {name} does not run here; these do: {', '.join(names)}")
 
 
 def as_json_lines(detection: Detection) -> Iterator[str]:

@@ -248,7 +248,7 @@ def read_rows(path: str | Path, *columns: str | None) -> Rows:
     if not is_file_of_texts(name):
         raise ValueError(f"{path}: cannot read {form or 'a file without suffix'}; use {', '.join(READERS)}, or one .gz")
     content = _standard_input(sys.stdin.buffer) if name == STANDARD_INPUT else Path(path).read_bytes()
-    known = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
+    plain_columns = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
     rows: Rows = []
     try:
         content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
@@ -256,7 +256,7 @@ def read_rows(path: str | Path, *columns: str | None) -> Rows:
         for number, row in enumerate(READERS[form](content), start=1):
             if not isinstance(row, dict):
                 raise ValueError(f"row {number}: an object is expected, got {type(row).__name__}")
-            names = [plain if (plain := plain_name(column)) in known else column for column in row]
+            names = [plain if (plain := plain_name(column)) in plain_columns else column for column in row]
             if len({*names}) < len(names):
                 raise ValueError(f"row {number}: a column is there twice: {_names(row)}")
             rows.append(dict(zip(names, row.values(), strict=True)))
