@@ -405,9 +405,8 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
         tokenizer = Tokenizer.from_file(str(beside))
         for i, (token, of_type) in enumerate(zip(tokens, types, strict=True)):
             if of_type == 1 and tokenizer.id_to_token(i) not in (token, None):
-                raise ValueError(
-                    f"{beside} is of another model: its token {i} is {tokenizer.id_to_token(i)!r}, not {token!r}"
-                )
+                pair = f"{tokenizer.id_to_token(i)!r}, not {token!r}"
+                raise ValueError(f"{beside} is of another model: its token {i} is {pair}")
     elif not tokens:
         raise ValueError("it holds no tokenizer; put the model's tokenizer.json beside it")
     elif kind == "gpt2":
@@ -431,9 +430,8 @@ def _byte_level(tokens: list[str], merges: list[str], pre: str, add_space: bool)
 
     if pre not in PATTERNS or (add_space and PATTERNS[pre] != [GPT2_WORDS]):
         space = " with a space before each text" * add_space
-        raise ValueError(
-            f"mialib can't cut texts by tokenizer.ggml.pre = {pre}{space}; put the model's tokenizer.json beside it"
-        )
+        why = f"mialib can't cut texts by tokenizer.ggml.pre = {pre}{space}"
+        raise ValueError(f"{why}; put the model's tokenizer.json beside it")
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     tokenizer = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=pre in WHOLE_WORDS_FIRST))
@@ -504,9 +502,7 @@ def restored_weights(
         raise ValueError(f"it lacks {len(lacking)} weights of a {config.model_type}, first {lacking[0]}")
     left = file.tensors.keys() - {name for of in sources.values() for name in of} - set(ROPE_FACTORS)
     if left:
-        raise ValueError(
-            f"a {config.model_type} of transformers has no place for its tensors {', '.join(sorted(left))}"
-        )
+        raise ValueError(f"transformers' {config.model_type} has no place for its tensors {', '.join(sorted(left))}")
     for weight, of in sources.items():
         array = _restored(weight, [dequantized(file.tensors[name]) for name in of], of[0], file.architecture, config)
         wanted = shapes[weight]
@@ -594,9 +590,7 @@ def unpack(paths: list[Path], beside: Path | None, folder: Path) -> None:
     width = fields.get("rope.dimension_count")
     for name, buffer in model.named_buffers():
         if width and name.endswith("inv_freq") and 2 * len(buffer) != width:
-            raise ValueError(
-                f"mialib can't honour rope.dimension_count = {width}: transformers turns {2 * len(buffer)}"
-            )
+            raise ValueError(f"rope.dimension_count is {width}, and transformers turns {2 * len(buffer)} dimensions")
     shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     shards: list[list[str]] = []
     weights: dict[str, NDArray[np.float32]] = {}

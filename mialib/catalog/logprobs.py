@@ -96,10 +96,7 @@ class Logprobs(LogProbsAlone):
 
     def no_weights(self) -> NoReturn:
         """ValueError: there is a file alone."""
-        raise ValueError(
-            f"{self.name} is a file of log-probs and this needs the model's weights; a file serves `mialib detect`, "
-            "`audit` and `score`"
-        )
+        raise ValueError(f"{self.name} is a file of log-probs, and this needs the model's weights")
 
     def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """Read the texts' log-probs from the file.
@@ -211,17 +208,14 @@ def check_possible(stats: TokenStats, name: str) -> None:
         is_hole = begin == first or (n >= BLOCK and (sides > nearly_certain).sum() < 2)
         is_same = value < -0.05 and (ids[0] < 0 or len(np.unique(ids)) >= 4)  # -1 where no ids are known
         if is_hole if value == 0 else is_same:
-            raise ValueError(
-                f"{name}: text {i}, scored tokens {begin - first} to {end - 1 - first}: each log-prob is {value:g}, "
-                f"which no model gives so often in a row; {NO_CACHE}"
-            )
+            where = f"{name}: text {i}, scored tokens {begin - first} to {end - 1 - first}"
+            raise ValueError(f"{where}: no model gives the log-prob {value:g} so often in a row; {NO_CACHE}")
     begins: dict[bytes, int] = {}
     for i, row in enumerate(stats):
         earlier = begins.setdefault(row.log_prob[:AROUND].tobytes(), i) if len(row.log_prob) >= AROUND else i
         if not np.array_equal(stats[earlier].token_ids[:AROUND], row.token_ids[:AROUND]):
-            raise ValueError(
-                f"{name}: texts {earlier} and {i} begin with the same log-probs of other tokens; {NO_CACHE}"
-            )
+            pair = f"{name}: texts {earlier} and {i}"
+            raise ValueError(f"{pair} begin with the same log-probs of other tokens; {NO_CACHE}")
 
 
 def is_log_prob(value: Any) -> TypeGuard[float]:

@@ -104,11 +104,7 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
     """
     chosen, what = get_detector(name), f"detector {name!r}"
     inputs = {need: given.pop(need, None) for need in {need for of in DETECTORS.values() for need in of.needs}}
-    if unknown := sorted(set(given) - set(chosen.options)):
-        known = ", ".join(chosen.options) or "none"
-        raise ValueError(f"{what} has no hyperparameter {unknown[0]!r}; it has: {known}")
-    for option, value in given.items():
-        _check_hyperparameter(f"{what}: {option}", value, chosen.options[option].default)
+    check_hyperparameters(name, given)
     _check_pass(stats, f"{what}: the statistics")
     check_known(chosen.reads, stats.lacks, what)
     if missing := [need for need in chosen.needs if inputs[need] is None]:
@@ -134,16 +130,22 @@ def get_detector(name: str) -> Detector:
     return DETECTORS[name]
 
 
-def _check_hyperparameter(what: str, value: Any, default: float) -> None:
-    """ValueError for what is no number that a float64 holds, or is neither True nor False where the default is."""
-    is_flag = isinstance(value, bool | np.bool_ | int) and value in (0, 1)
-    try:
-        is_number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
-    except OverflowError:
-        is_number = False
-    is_known, wanted = (is_flag, "True or False") if isinstance(default, bool) else (is_number, "a number")
-    if not is_known:
-        raise ValueError(f"{what} is {wanted}, got {short_repr(value)}")
+def check_hyperparameters(name: str, values: Mapping[str, Any]) -> None:
+    """ValueError for a hyperparameter that a detector lacks, and for a value that is no number, or no flag."""
+    options = get_detector(name).options
+    for option, value in values.items():
+        if option not in options:
+            has = ", ".join(options) or "none"
+            raise ValueError(f"detector {name!r} has no hyperparameter {option!r}; it has: {has}")
+        is_flag = isinstance(value, bool | np.bool_ | int) and value in (0, 1)
+        try:
+            is_number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+        except OverflowError:  # an integer that a float64 does not hold
+            is_number = False
+        takes_flag = isinstance(options[option].default, bool)
+        if not (is_flag if takes_flag else is_number):
+            wanted = "True or False" if takes_flag else "a number"
+            raise ValueError(f"detector {name!r}: {option} is {wanted}, got {short_repr(value)}")
 
 
 def _check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:

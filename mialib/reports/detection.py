@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mialib.calibration import Decision, decide, flagged_up_to, n_needed, p_values, set_p_value, share_of_members
 from mialib.catalog.corpora import HUB_CORPORA, reference_texts, split_prefix
 from mialib.catalog.sources import find
-from mialib.detectors import DETECTORS, FloatArray, get_detector
+from mialib.detectors import DETECTORS, FloatArray, check_hyperparameters, get_detector
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, signature, unavailable_reason
 from mialib.shared.files import labels_of, read_rows, texts_of
@@ -239,14 +239,11 @@ def explain_many(mean_fpr: float, n_texts: int) -> str:
 def check_rate(rate: float, n_known: int, file: str, option: str = "--fpr") -> None:
     """ValueError for an FPR or FDR that calls everything or nothing a member, with so many known non-members."""
     if not 0 < rate < 1:
-        raise ValueError(
-            f"{option} {rate:g} would call {'everything' if rate else 'nothing'} a member; give a share between 0 and 1"
-        )
+        called = "everything" if rate else "nothing"
+        raise ValueError(f"{option} {rate:g} would call {called} a member; give a share between 0 and 1")
     if n_known < (needed := n_needed(rate)):
-        raise ValueError(
-            f"{file} holds {n_known} texts; the smallest p-value is then {1 / (n_known + 1):.3g}, and "
-            f"nothing could be called a member at {option} {rate:g}, which needs {needed} known non-members"
-        )
+        said = f"{file} holds {n_known} texts, so the smallest p-value is {1 / (n_known + 1):.3g}"
+        raise ValueError(f"{said}; to call a text a member, {option} {rate:g} needs {needed} known non-members")
 
 
 def split_names(given: Sequence[str]) -> list[str]:
@@ -276,10 +273,7 @@ def parse_options(given: Sequence[str]) -> dict[str, dict[str, float]]:
 def check_options(options: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> None:
     """ValueError for a hyperparameter that no detector has, and for one of a detector that does not run."""
     for name, values in options.items():
-        hyperparameters = get_detector(name).hyperparameters
-        if unknown := [option for option in values if option not in hyperparameters]:
-            has = ", ".join(hyperparameters) or "none"
-            raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {has}")
+        check_hyperparameters(name, values)
         if name not in names:
             raise ValueError(f"-o {name}.{next(iter(values))}: {name} does not run here; these do: {', '.join(names)}")
 

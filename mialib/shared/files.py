@@ -122,12 +122,11 @@ def labels_of(rows: Rows, name: str, column: str = LABEL_COLUMN) -> list[int] | 
     """
     if not any(column in row for row in rows):
         return [int(n > 0) for n in times_of(rows, name)] or None
-    for number, row in enumerate(rows, start=1):
-        if row.get(column) not in (0, 1, "0", "1"):  # a CSV's cells are text
-            raise ValueError(
-                f"{name}, row {number}: {column} {short_repr(row.get(column))} is neither 0 nor 1 (1 = member)"
-            )
-    return [int(row[column]) for row in rows]
+    labels: list[Any] = [row.get(column) for row in rows]
+    for number, label in enumerate(labels, start=1):
+        if label not in (0, 1, "0", "1"):  # a CSV's cells are text
+            raise ValueError(f"{name}, row {number}: {column} {short_repr(label)} is neither 0 nor 1 (1 = member)")
+    return [int(label) for label in labels]
 
 
 def times_of(rows: Rows, name: str, column: str = TIMES_COLUMN) -> tuple[int, ...]:
@@ -203,10 +202,9 @@ def _read_csv(content: bytes, delimiter: str = ",") -> Rows:
         for names, cells in zip(repeat(next(lines, [])), lines, strict=False):
             unnamed = any(cell and not name for name, cell in zip(names[1:], cells[1:], strict=False))
             if len(cells) != len(names) or unnamed:
-                raise ValueError(
-                    f"{len(cells)} cells, and the header names {sum(map(bool, names))} columns; is a {delimiter!r} in "
-                    f"a text without its quotes? {excerpt(delimiter.join(cells))}"
-                )
+                said = f"{len(cells)} cells, and the header names {sum(map(bool, names))} columns"
+                line = excerpt(delimiter.join(cells))
+                raise ValueError(f"{said}; is a {delimiter!r} in a text without its quotes? {line}")
             row = _unique(list(zip(names, cells, strict=True)))
             rows.append({name: cell for name, cell in row.items() if name})
     except (csv.Error, ValueError) as error:
