@@ -29,7 +29,7 @@ class Adapter(Weights):
 
     @cached_property
     def place(self) -> Path:
-        """The adapter's folder: it, a copy under $MIALIB_MODELS, or what is fetched of the hub's."""
+        """The adapter's folder: the named one, a copy under $MIALIB_MODELS, or one fetched from the hub."""
         name = self.name.removeprefix(PREFIX)
         folder = Path(name) if Path(name).is_dir() else local_copy(name, "model")
         if folder is None:
@@ -81,7 +81,7 @@ class Adapter(Weights):
         return self.base_model.versions
 
     def complete(self, base: PreTrainedModel) -> PreTrainedModel:
-        """The base, whose layers are wrapped by the adapter's from here on; ValueError for one that does not fit."""
+        """Wrap the base's layers by the adapter's, in place; ValueError for an adapter that does not fit."""
         require("peft", f"model {self.name}")
         from peft import PeftConfig, PeftModel
 

@@ -23,7 +23,7 @@ from mialib.shared.files import LABEL_COLUMN, READERS, SPLIT_COLUMN, Rows, bench
 
 @dataclass(frozen=True)
 class Part:
-    """One benchmark of those that a name of the registry stands for."""
+    """A benchmark of the registry, with its choices and length filled in."""
 
     name: str  # in full, the defaults filled in
     entry: KnownBenchmark
@@ -91,9 +91,9 @@ def load_benchmark(
 
 
 def _load_published(part: Part, length: int | None) -> Benchmark:
-    """From a local copy where there is one, else from the hub.
+    """Load a benchmark from a local copy if there is one, else from the hub.
 
-    Unavailable, in one sentence, where it can't be had; ValueError where its columns are others than they were.
+    Unavailable, in one sentence, where neither works; ValueError where a column is missing.
     """
     entry = part.entry
     copies = [copy for path in entry.local if (copy := local_copy(part.fill(path), "dataset"))]

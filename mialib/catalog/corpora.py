@@ -43,7 +43,7 @@ LARGEST_SHARE_APART = 0.3
 
 @dataclass(frozen=True)
 class HubCorpus:
-    """A corpus of JSONL files on the hub, too large to be held: the text of each row is under "text"."""
+    """A corpus of JSONL files on the hub, too large for memory. Each row's text is under "text"."""
 
     hub_id: str
     files: str  # with the file's number in braces
@@ -89,9 +89,9 @@ def split_prefix(corpus: str) -> tuple[str, int | None]:
 
 
 def corpus_identity(corpus: str) -> str:
-    """What determines a corpus's texts: their hash; of one on the hub its size and commit.
+    """Identify a corpus by the hash of its texts; one on the hub by its size and commit.
 
-    A copy of one on the hub goes by its files' sizes and times, since to read gigabytes takes minutes.
+    A local copy of one on the hub goes by its files' sizes and times, since reading gigabytes takes minutes.
     """
     name, n_characters = split_prefix(corpus)
     entry = HUB_CORPORA.get(name)
@@ -119,7 +119,7 @@ def _all_texts(corpus: str) -> Iterable[str]:
 
 
 def _hub_texts(corpus: HubCorpus) -> Iterator[str]:
-    """File after file, each fetched when the one before it is read."""
+    """Read file after file, and fetch each when its turn comes."""
     for number in range(corpus.n_files):
         path, line_number = _hub_file(corpus.hub_id, corpus.files.format(number)), 0
         try:
@@ -169,7 +169,7 @@ def read_licences(seed: int = 0) -> list[str]:
 
 
 def warn_of_other_language(corpus: str, texts: Sequence[str], name: str) -> None:
-    """Warn where a reference corpus and the texts, the benchmark `name`, differ in script: Chinese or not.
+    """Warn where only one of a reference corpus and the texts of the benchmark `name` is Chinese.
 
     The paper demands one language (its Limitations).
     """

@@ -1,9 +1,9 @@
-"""What a GGUF file says, as transformers has it: config, tokenizer, weights.
+"""Read a GGUF file as a model of transformers: config, tokenizer, weights.
 
 One walk over the file: each field is taken by an entry below or is one of `HARMLESS`, and each tensor becomes a weight
 or a factor of the rotary embedding. What is left over is refused by name: a field that nobody reads (a scaled RoPE, a
 soft-cap) makes another model of the same weights. What llama.cpp has in its code and not in the file (how Gemma scales
-its queries, the default RoPE base) stands here too.
+its queries, the default RoPE base) is here too.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class _Reader:
 
 
 class Fields(dict[str, Any]):
-    """The fields of model and tokenizer, without the architecture's name, and which of them were taken."""
+    """The fields of model and tokenizer, without the architecture's name; it records which were read."""
 
     def __init__(self, file: GgufFile) -> None:
         prefix = f"{file.architecture}."
@@ -248,14 +248,14 @@ class Fields(dict[str, Any]):
         self.taken: set[str] = set()
 
     def take(self, name: str, default: Any = None) -> Any:
-        """A field's value; of a list with one value for all layers, that value."""
+        """Read a field's value; of a list with the same value for all layers, that value."""
         self.taken.add(name)
         value = self.get(name, default)
         is_uniform = isinstance(value, list) and len(value) > 0 and all(of == value[0] for of in value)
         return value[0] if is_uniform and not name.startswith("tokenizer.") else value
 
     def check_all_taken(self) -> None:
-        """ValueError where nothing took a field."""
+        """ValueError for a field that nothing has read."""
         left = [f"{name} = {self[name]!r:.60}" for name in self if name not in self.taken and not HARMLESS.match(name)]
         if left:
             raise ValueError(f"mialib can't honour its fields {'; '.join(left)}")
@@ -472,7 +472,7 @@ def _sentence_piece(
 
 
 def _add_tokens(tokenizer: Tokenizer, tokens: list[str], types: list[int]) -> None:
-    """Add the tokens that no merge makes: a text may hold those of the user, and only a program those of control."""
+    """Add the tokens that no merge makes. A text may hold the user's, but no control tokens."""
     from tokenizers import AddedToken
 
     typed = list(zip(tokens, types, strict=True))
@@ -537,7 +537,7 @@ def _sources(weight: str, names: TensorNameMap, tensors: Mapping[str, Tensor]) -
 def _restored(
     weight: str, parts: list[NDArray[np.float32]], name: str, architecture: str, config: PreTrainedConfig
 ) -> NDArray[np.float32]:
-    """A weight as transformers has it: what llama.cpp's converters change is changed back."""
+    """Undo what llama.cpp's converters change in a weight."""
     array = parts[0]
     of_weight = name.removeprefix("blk.").partition(".")[2] or name  # without the layer's number
     if len(parts) == 2 and architecture == "gpt-oss":  # gate and up by turns

@@ -29,7 +29,7 @@ LOCAL_FOLDERS = {"model": "MIALIB_MODELS", "dataset": "MIALIB_BENCHMARKS"}  # th
 
 
 class Unavailable(OSError):
-    """A model or data set that can't be had or does not run here; the message is one sentence and says what to do."""
+    """A model or data set can't be loaded or run here; the message says in one sentence what to do."""
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -60,7 +60,7 @@ def why_unreachable() -> str:
 
 @cache
 def _go_offline(why: str) -> None:
-    """Put the hub's libraries into offline mode for the rest of the process, so that none of them waits for the hub."""
+    """Put the hub's libraries into offline mode for the rest of the process."""
     from huggingface_hub import constants
 
     logger.warning("the hub %s; its cache is used", why)
@@ -70,7 +70,7 @@ def _go_offline(why: str) -> None:
 
 
 def find_revision(name: str, kind: Kind) -> str:
-    """The commit that a hub name stands for, 40 hex digits; Unavailable where none can be found out.
+    """Find the commit that a hub name stands for, 40 hex digits; Unavailable where that fails.
 
     Where the hub is unreachable the commit is that in its cache, and its libraries go into offline mode.
     """

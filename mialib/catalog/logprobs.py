@@ -1,4 +1,4 @@
-"""Log-probs that others computed: a model `logprobs:FILE.jsonl` has a text, its tokens and their log-probs a line.
+"""Log-probs that others computed: `logprobs:FILE.jsonl` holds, in each line, a text, its tokens and their log-probs.
 
     {"text": "...", "token_ids": [5, 7, 9], "log_probs": [null, -2.1, -0.3]}
 
@@ -156,7 +156,7 @@ class Logprobs(LogProbsAlone):
 def known_log_probs(
     model: LogProbsAlone, texts: Sequence[str], rows: Sequence[Known], provenance: dict[str, Any]
 ) -> TokenStats:
-    """Token statistics from each text's log-probs and, if known, its token ids; all else of the model is unknown.
+    """Make token statistics of each text's log-probs and, if known, token ids; all other columns are unknown.
 
     ValueError for log-probs far below guessing, and for those that no model gives.
     """
@@ -182,7 +182,7 @@ def known_log_probs(
 
 
 def check_possible(stats: TokenStats, name: str) -> None:
-    """ValueError for log-probs that no model gives, as where a server's prefix cache holds none of a text's beginning.
+    """ValueError for log-probs that no model gives, such as those of a server with a prefix cache.
 
     - A text begins with `AROUND` zeros. No model is sure of first tokens: over 2,100 texts each, the largest log-prob
       of a first one is -1.2 in 22 recorded passes, and of a second one -8e-5.

@@ -121,11 +121,11 @@ class Weights(Source):
         return empty.num_parameters() - sum(tables.values())
 
     def complete(self, base: PreTrainedModel) -> PreTrainedModel:
-        """The model, of the weights that were read."""
+        """Complete the loaded weights, as an adapter does."""
         return base
 
     def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """A pass over the texts, cached; arguments as for `Scorer` and its `score`. PartsMissing names others."""
+        """Score texts, cached; options as for `Scorer` and its `score`. PartsMissing names the missing parts."""
         after, temperature, part = options.after, options.temperature, options.part
         loading: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "start_token": options.start_token}
         key = self.pass_key(**loading) | {"texts": hash_texts(texts)} | versions_of("scoring")
@@ -218,7 +218,7 @@ class Weights(Source):
         return getattr(torch, "float32" if dtype == "auto" else dtype)
 
     def needed_bytes(self, bytes_a_parameter: int) -> int:
-        """Memory that the weights take, and what else a pass takes; 0 for a model that is small and always here."""
+        """The memory that weights and a pass take; 0 for a model that is small and always here."""
         return self.count_parameters(embeddings=True) * bytes_a_parameter + SPARE_BYTES if self.is_fetched else 0
 
     def check_fits(self, device: torch.device, bytes_a_parameter: int) -> None:
@@ -230,7 +230,7 @@ class Weights(Source):
     def pass_key(
         self, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
     ) -> dict[str, Any]:
-        """What determines passes besides the texts and our code, for the key that they are cached under."""
+        """The entries of a pass's cache key, without the texts and the versions of our code."""
         where, reading = pick_device(device), read_otherwise(tokenizer_source(self.name))
         return {
             "model": self.revision,
@@ -272,7 +272,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 def tokenizer_source(name: str) -> Weights:
-    """The model whose folder, or place on the hub, has the tokenizer of a model; ValueError where none is known."""
+    """The model that brings the tokenizer of a model; ValueError where none is known."""
     tokenizer = find(name).tokenizer
     if tokenizer is None:
         raise ValueError(f"no tokenizer is known for {name}: set MIALIB_API_TOKENIZER to a hub name or a folder")
@@ -342,7 +342,7 @@ def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, 
 
 
 def _tokenizer_key(model: Weights) -> str:
-    """A hash of what a `from_pretrained` takes, and of the files in a model's folder."""
+    """A hash of the arguments of `from_pretrained`, and of the sizes and times of the folder's files."""
     folder = model.folder
     files = [(file.name, *_stamp(file)) for file in sorted(folder.iterdir())] if folder else []
     return hash_of([model.arguments, files])
@@ -427,7 +427,7 @@ def _load_weights(
     kind: str = "causal",
     is_spread: bool = False,
 ) -> PreTrainedModel:
-    """A model with all weights from its files.
+    """Load a model with all weights from its files.
 
     ValueError that names the weights that the files lack, and those that they hold and the model does not take.
     """
@@ -511,7 +511,7 @@ def load_scorer(name: str, *, device: str = "auto", dtype: str = "auto", start_t
 
 
 def unload() -> None:
-    """Let go of the model that `load_scorer` keeps, where another one needs the memory."""
+    """Drop the model that `load_scorer` holds, so that another one has its memory."""
     _loaded.clear()
 
 
@@ -530,7 +530,7 @@ def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
 
 
 def free_places() -> dict[int | str, int]:
-    """Bytes that a model may take of each GPU and of the memory; what is left over goes to the disk."""
+    """The bytes that a model may take of each GPU and of the memory; the rest of it goes to the disk."""
     import torch
 
     places: dict[int | str, torch.device] = {i: torch.device("cuda", i) for i in range(torch.cuda.device_count())}
@@ -546,6 +546,6 @@ def _stamp(file: Path) -> tuple[int, ...]:
 
 @cache
 def _hash_once(stamped: tuple[tuple[Any, ...], ...]) -> str:
-    """The hash of files, cached by their stamps: to read tens of gigabytes takes minutes."""
+    """The hash of files, cached by their sizes and times: reading tens of gigabytes takes minutes."""
     files = [(str(path.resolve()), *stamp) for path, *stamp in stamped]
     return cached("hashes", lambda: hash_files(path for path, *_ in stamped), JSON, files=files)

@@ -44,7 +44,7 @@ KINDS = {  # pattern of a name -> module, imported when such a name is first met
 
 
 class PartsMissing(ValueError):
-    """A part of a pass is scored, and can't be joined since others are not here yet."""
+    """One part of a pass is scored, and the other parts are not here yet."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _class(pattern: str) -> type[Source]:
 
 
 def find(name: str) -> Source:
-    """Return the model, benchmark or corpus of a name, with or without anything behind it: `check` and others raise."""
+    """Return the model, benchmark or corpus of a name. It need not exist: `check` and others raise."""
     pattern = next(pattern for pattern in KINDS if fnmatchcase(name, pattern))
     files = [Path(name, file).is_file() for file in ("adapter_config.json", "config.json")] if pattern == "*" else []
     return _class("adapter:*" if files == [True, False] else pattern)(name)

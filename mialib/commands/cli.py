@@ -92,7 +92,7 @@ def _set_up() -> None:
 
 
 def target_of(texts: Path | str, **fields: Any) -> Target:
-    """What commands score, of their options; ValueError for a wrong one."""
+    """Make a command's target from its options; ValueError for a wrong one."""
     from pydantic import ValidationError
 
     from mialib.passes.inputs import Target
@@ -105,7 +105,7 @@ def target_of(texts: Path | str, **fields: Any) -> Target:
 
 
 def names_in(inputs: dict[str, Any]) -> list[str]:
-    """The names, some of them of files, that the options of `input_options` give."""
+    """The names (of files, models, corpora) that the options of `input_options` give."""
     return [name for name in inputs.values() if isinstance(name, str)]
 
 
@@ -120,7 +120,7 @@ def _read_part(given: str | None) -> tuple[int, int] | None:
 
 
 def check_output(output: Path, *read: str | Path | None) -> None:
-    """ValueError where a file to write has no folder, or would take the place of one that is read."""
+    """ValueError for an output file without a folder, and for one that is also read."""
     from mialib.catalog.logprobs import LOGPROBS
 
     if not output.parent.is_dir():
@@ -131,7 +131,7 @@ def check_output(output: Path, *read: str | Path | None) -> None:
 
 
 def check_read_once(*read: Path | str | None) -> None:
-    """ValueError where two files are to be read from standard input, which can be read once."""
+    """ValueError where standard input is named for several files."""
     if sum(str(path) == "-" for path in read) > 1:
         raise ValueError("-: standard input can be read once, and stands for several files; give the others by name")
 
@@ -227,7 +227,7 @@ def detectors() -> None:
 def blind(
     benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
 ) -> None:
-    """Does a benchmark leak? How well the texts alone separate its members, with no model looked at."""
+    """Does a benchmark leak? How well the texts alone, without a model, separate its members."""
     from mialib.catalog.benchmarks import load_benchmark
     from mialib.passes.leaks import AT_CHANCE, by_domain, explain_below, measure_leaks
 

@@ -85,7 +85,7 @@ class Target(create_model("OfNeeds", __base__=Strict, **OF_NEEDS)):  # type: ign
 
 @dataclass(frozen=True)
 class Inputs:
-    """Texts and what detectors need of them under one target, text by text in their order; loaded when asked for."""
+    """Texts and what detectors need of them under one target, in the texts' order, loaded on first use."""
 
     target: Target
     texts: tuple[str, ...]
@@ -109,7 +109,7 @@ class Inputs:
         return need.load(self, source) if need.is_named(self.target) else None
 
     def load(self, *names: str) -> None:
-        """Load these, in this order.
+        """Load these inputs in this order.
 
         PartsMissing, once this part of each pass is scored, where other parts are not here yet.
         """
@@ -155,7 +155,7 @@ class Inputs:
 
     @property
     def scored_benchmark(self) -> Benchmark:
-        """The benchmark with as much of each text as was scored, so that a baseline sees what the detectors see."""
+        """The benchmark of the scored part of each text, so that a baseline sees what the detectors see."""
         if not self.stats.n_cut.any():
             return self.labelled
         n_words = self.labelled.n_words or int(self.stats.n_tokens.max())
@@ -166,7 +166,7 @@ class Inputs:
         return [self.loaded[name].provenance for name in PASSES if self.loaded.get(name) is not None]
 
     def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Inputs:
-        """The same of the texts with these numbers, as a benchmark of another name."""
+        """Select the texts with these numbers, as a benchmark of another name."""
         indices = plain_indices(indices, len(self.texts), "texts to take")
 
         def taken(need: str) -> Any:
@@ -181,7 +181,7 @@ class Inputs:
         return Inputs(self.target.but(benchmark=name), benchmark.texts, self.language, benchmark, make=taken)
 
     def retarget(self, **fields: Any) -> Inputs:
-        """The same with another reference, corpus, masked model or prefix, from which the rest is loaded now.
+        """Replace the reference, corpus, masked model or prefix, and load what depends on it.
 
         ValueError for another field of the target: another model or benchmark is loaded by `load_inputs`.
         """
@@ -197,12 +197,12 @@ class Inputs:
         return changed
 
     def given(self, **values: Any) -> Inputs:
-        """The same with these values for "stats" or entries of NEEDS; None for one that is to be missing."""
+        """Replace "stats" or entries of NEEDS by these values; None makes one missing."""
         return replace(self, make=self.__getitem__, loaded=values)
 
 
 def load_inputs(target: Target) -> Inputs:
-    """A target's benchmark, cut or in snippets as it says; nothing is scored yet but what a cut needs.
+    """Load a target's benchmark, cut or in snippets as it says; only what a cut needs is scored.
 
     ValueError for a model that can't score the benchmark.
     """
@@ -221,7 +221,7 @@ def inputs_of(target: Target, benchmark: Benchmark) -> Inputs:
 
 
 def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
-    """The same inputs with each text cut to `n_words` words, and how many texts needed no new forward pass.
+    """Cut each text to `n_words` words, and count the texts that needed no new forward pass.
 
     A causal model's statistics of a prefix are a prefix of its statistics. A cut text's neighbors are others.
     """
@@ -248,7 +248,7 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
 
 
 def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[int], dict[int, int]]:
-    """The lengths in words that the texts can be cut to, and the number of too short texts for each other length.
+    """Split lengths into those that the texts can be cut to, and the others with their number of too short texts.
 
     A length is left out where over half of the texts are shorter. ValueError where all are.
     """
@@ -312,7 +312,7 @@ def score_all(
 
 
 def signature(provenance: Mapping[str, Any], texts: str = "") -> str:
-    """What a pass's numbers depend on, on one line: version, model, texts, start token, number format, seed.
+    """Name in one line what a pass depends on: version, model, texts, start token, number format, seed.
 
     `texts` says which texts, by default how many and their hash.
     """
@@ -330,7 +330,7 @@ def signature(provenance: Mapping[str, Any], texts: str = "") -> str:
 
 
 def versions_behind(detector: str) -> dict[str, int]:
-    """The versions of all that makes a detector's scores: its own, the pass's, and those of what it needs besides."""
+    """The versions behind a detector's scores: its own, the pass's, and those of its other inputs."""
     chosen = get_detector(detector)
     return versions_of("scoring", *{NEEDS[need].made_by for need in chosen.needs}) | {detector: chosen.version}
 

@@ -1,4 +1,4 @@
-"""What a detector may need besides the model's own pass: one table, and what follows from it.
+"""The table of what a detector may need besides the model's own pass.
 
 An entry of NEEDS is named as the keyword of `detect`. From it come what is loaded, the fields of `Target` and the
 options of the command line. It imports nothing heavy, since the command line's help reads it.
@@ -62,7 +62,7 @@ class Need:
 
 
 def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
-    """The pass over the lowercased texts; of a text that did not fit the context, over what was scored of it."""
+    """Score the lowercased texts; of a text that did not fit the context, its scored part."""
     from mialib.passes.cache import score_cut_texts
     from mialib.text import have_case
     from mialib.token_stats import TokenStats
@@ -113,7 +113,7 @@ def _neighbors(inputs: Inputs, masked: str) -> NDArray[np.float64]:
 
 
 def _after(inputs: Inputs, source: str) -> TokenStats | None:
-    """The pass in which known texts are read before each text."""
+    """Score the texts with known texts read before each."""
     from mialib.batches import encode
     from mialib.catalog.corpora import reference_texts
     from mialib.catalog.models import load_tokenizer
@@ -134,7 +134,7 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
 
 
 def text_before(n: int) -> NDArray[np.int64]:
-    """The number of the text that is read before each of n, (n,): each is read before one other, drawn always alike."""
+    """For each of n texts, the number of the one that is read before it, (n,): a fixed random cycle."""
     import numpy as np
 
     order = np.random.default_rng(0).permutation(n)
@@ -142,7 +142,7 @@ def text_before(n: int) -> NDArray[np.int64]:
 
 
 def _after_others(inputs: Inputs, _: str) -> TokenStats | None:
-    """The pass in which another of the texts is read before each, cut to about half of the model's context."""
+    """Score each text with another one read before it, cut to about half of the model's context."""
     from mialib.batches import encode
     from mialib.catalog.models import load_tokenizer
     from mialib.store import hash_texts

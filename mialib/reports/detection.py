@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Detection:
-    """Scores by detector, (N,), and what known non-members make of them; empty where there are none."""
+    """Scores by detector, (N,), with p-values and decisions; these are empty without known non-members."""
 
     scores: dict[str, FloatArray]
     p: dict[str, FloatArray]  # (N,)
@@ -72,7 +72,7 @@ def detect_texts(
     part: tuple[int, int] | None = None,
     fdr: float | None = None,
 ) -> Detection:
-    """Score texts by the detectors asked for, or by all that can run, and decide by known non-members, if given.
+    """Score texts by the named detectors, or by all that can run, and decide by known non-members, if given.
 
     `fpr` is the share of them that may be called members, `FPR` where it is None; `part` as for `score_or_load`; `fdr`
     is the share of non-members that there may be among the flagged texts on average, None to flag none.
@@ -199,7 +199,7 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
 
 
 def flag(p: FloatArray, n_known: int, fdr: float) -> dict[str, Any]:
-    """Which of N texts a target FDR flags, by their p-values (N,), without copies, and how many.
+    """Flag texts at a target FDR by their p-values (N,), without copies.
 
     `most_false` is how many of these are not members, at most and on average; `share_of_members` is that of all texts.
     """
@@ -227,7 +227,7 @@ def explain_flagged(found: Mapping[str, Any]) -> str:
 
 
 def explain_many(mean_fpr: float, n_texts: int) -> str:
-    """A warning where one text or more would be called though none is a member; else empty."""
+    """A warning, or "": if no text is a member, one or more would still be called."""
     if (n_false := mean_fpr * n_texts) < 1:
         return ""
     return (
@@ -279,7 +279,7 @@ def check_options(options: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 
 
 def as_json_lines(detection: Detection) -> Iterator[str]:
-    """One JSON object a text; what is said of all texts together stands in each."""
+    """One JSON object a text; each repeats what holds for all texts together."""
     of_all = {
         "thresholds": {
             name: {"threshold": d.threshold, "fpr": d.wanted_fpr, "fpr_interval": [d.fpr.low, d.fpr.high]}
@@ -331,7 +331,7 @@ def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None
 
 
 def of_all_texts(detection: Detection, n_texts: int, known_from: Path | None = None) -> Iterator[str]:
-    """What is said of all texts together: with labels the AUCs, with known non-members what the p-values mean."""
+    """Lines about all texts together: the AUCs with labels, the p-values' meaning with known non-members."""
     if detection.labels is not None and detection.auc:
         n_members = int(detection.labels.sum())
         aucs = ", ".join(f"{name} {of}" for name, of in detection.auc.items())
@@ -393,10 +393,10 @@ def load_labelled(path: Path) -> tuple[list[str], NDArray[np.int8] | None]:
 
 
 def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
-    """The rows of a file of known non-members (0), or members (1), by their texts; copies, as `bare` has it, once.
+    """Read known non-members (0), or members (1): the rows of a file by their texts, copies (see `bare`) once.
 
-    Of a file with labels those labelled so alone; lines in the log say what was left out. ValueError where a label is
-    neither 0 nor 1, where some texts have none, and where no text is labelled so.
+    Only rows with that label are read, if there are labels; the log says what is left out. ValueError for a label that
+    is neither 0 nor 1, for labels of only some texts, and where no text has that label.
     """
     wanted, rows = "members" if label else "non-members", read_rows(path)
     texts, labels = texts_of(rows, str(path)), labels_of(rows, str(path))

@@ -1,6 +1,6 @@
 """Files of texts, and of texts with labels: JSONL, JSON, parquet, CSV, TSV, or plain text, one a line; each as .gz too.
 
-A file that can be read in two ways is refused, with its line or row. Blank lines hold no text and have no number.
+An ambiguous file is an error that names the line or row. Blank lines hold no text and have no number.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def benchmark_of_rows(
 
 
 def labels_of(rows: Rows, name: str, column: str = LABEL_COLUMN) -> list[int] | None:
-    """The labels of a file's rows, 1 = member, or by how often each was inserted; None where no row says either.
+    """The labels of a file's rows, 1 = member; without labels, a text inserted once or more is one. None without both.
 
     ValueError for a label that is neither 0 nor 1, and where some rows have none.
     """
@@ -130,7 +130,7 @@ def labels_of(rows: Rows, name: str, column: str = LABEL_COLUMN) -> list[int] | 
 
 
 def times_of(rows: Rows, name: str, column: str = TIMES_COLUMN) -> tuple[int, ...]:
-    """How often each row's text was inserted, or would be; empty where no row says it. ValueError where some do not."""
+    """How often each row's text was inserted; empty where no row says it, ValueError where only some do."""
     if not any(column in row for row in rows):
         return ()
     times = [row.get(column) for row in rows]
@@ -227,7 +227,7 @@ READERS: dict[str, Callable[[bytes], list[Any]]] = {
 
 
 def form_of(path: str | Path) -> str:
-    """The form that a file's name says: its ending in small letters, without a .gz behind it."""
+    """A file's form: the ending of its name in small letters, without .gz."""
     return Path(str(path).lower().removesuffix(".gz")).suffix
 
 
@@ -273,7 +273,7 @@ def _standard_input(stream: BinaryIO) -> bytes:
 
 
 def _form_of_content(content: bytes) -> str:
-    """The form that the beginning of standard input looks like."""
+    """Guess the form of standard input by its first line."""
     first = content.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0].decode(errors="replace")
     form = ".parquet" if content.startswith(b"PAR1") else {"{": ".jsonl", "[": ".json"}.get(first[:1], ".txt")
     if {plain_name(cell).strip('"') for cell in re.split("[,\t]", first)} & set(TEXT_COLUMNS):
