@@ -26,7 +26,7 @@ class Part:
     """A benchmark of the registry, with its choices and length filled in."""
 
     name: str  # in full, the defaults filled in
-    entry: KnownBenchmark
+    known: KnownBenchmark
     chosen: dict[str, str | int]  # what stands for the entry's braces
     length: int | None  # in words, where it is published at several lengths
 
@@ -95,7 +95,7 @@ def _load_published(part: Part, length: int | None) -> Benchmark:
 
     Unavailable, in one sentence, where neither works; ValueError where a column is missing.
     """
-    entry = part.entry
+    entry = part.known
     copies = [copy for path in entry.local if (copy := local_copy(part.fill(path), "dataset"))]
     if copies and len(copies) == len(entry.local):
         rows = [{SPLIT_COLUMN: copy.stem.rpartition("_")[2]} | row for copy in copies for row in read_rows(copy)]
@@ -118,7 +118,7 @@ def _load_published(part: Part, length: int | None) -> Benchmark:
 
 def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
     """The rows, where they are from, and the commit; a folder of the hub's layout has none."""
-    entry = part.entry
+    entry = part.known
     if entry.hub_id is None:
         paths = " and ".join(part.fill(path) for path in entry.local)
         raise Unavailable(f"{entry.title} is on no hub; put it at {paths} under $MIALIB_BENCHMARKS. {entry.note}")
@@ -142,7 +142,7 @@ def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
 
 def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | None) -> Rows:
     """The rows of a split or a file of a data set: in a folder, else on the hub at a commit."""
-    hub_id = str(part.entry.hub_id)
+    hub_id = str(part.known.hub_id)
     if piece.file:
         from huggingface_hub import hf_hub_download
 
@@ -152,7 +152,7 @@ def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | No
             return read_rows(file)
         with open(file, encoding="utf-8") as lines:  # a text may hold other line separators, such as U+2028
             return [{"text": json.loads(line), "label": int(piece.role == "member")} for line in lines if line.strip()]
-    load_dataset = require("datasets", part.entry.title).load_dataset
+    load_dataset = require("datasets", part.known.title).load_dataset
     of_piece = {"name": piece.config and part.fill(piece.config), "split": piece.split and part.fill(piece.split)}
     if folder:
         # What `datasets` prepares of a folder it takes for any other of that name, and for what changes in it.

@@ -88,7 +88,7 @@ def _names(column: Column) -> frozenset[str]:
     """The names on the hub of all that a column takes."""
     corpora = [split_prefix(name)[0] for name in _corpora(column)]
     names = [*column.models, *(HUB_CORPORA[name].hub_id for name in corpora if name in HUB_CORPORA)]
-    data = find_part(column.benchmark).entry.hub_id if is_published(column.benchmark) else None
+    data = find_part(column.benchmark).known.hub_id if is_published(column.benchmark) else None
     return frozenset(filter(None, [*names, data]))
 
 
