@@ -58,7 +58,7 @@ def find_part(name: str, length: int | None = None) -> Part:
         form += f"-<{'|'.join(map(str, entry.lengths))}>" if entry.lengths else ""
         raise ValueError(f"unknown benchmark {asked!r}, length {length}; it comes as {form}")
     full_name = "/".join([key, *map(str, chosen.values())])
-    if not entry.lengths:
+    if not entry.lengths or length is None:
         return Part(full_name, entry, chosen, None)
     return Part(f"{full_name}-{length}", entry, chosen | {"length": length}, length)
 

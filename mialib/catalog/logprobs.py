@@ -209,7 +209,7 @@ def check_possible(stats: TokenStats, name: str) -> None:
         is_same = value < -0.05 and (ids[0] < 0 or len(np.unique(ids)) >= 4)  # -1 where no ids are known
         if is_hole if value == 0 else is_same:
             where = f"{name}: text {i}, scored tokens {begin - first} to {end - 1 - first}"
-            raise ValueError(f"{where}: no model gives the log-prob {value:g} so often in a row; {NO_CACHE}")
+            raise ValueError(f"{where}: each log-prob is {value:g}, which no model gives; {NO_CACHE}")
     begins: dict[bytes, int] = {}
     for i, row in enumerate(stats):
         earlier = begins.setdefault(row.log_prob[:AROUND].tobytes(), i) if len(row.log_prob) >= AROUND else i
@@ -228,12 +228,12 @@ def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:
     lines: dict[str, tuple[int, list[int], list[float]]] = {}
     for number, row in enumerate(read_rows(path), start=1):
         try:
-            text, *line = _read_row(row)
+            text, ids, log_probs = _read_row(row)
         except ValueError as error:
             raise ValueError(f"{path}, row {number}: {error}") from None
-        earlier, *same = lines.setdefault(text, (number, *line))
-        if same != line:
-            raise ValueError(f"{path}, row {number}: row {earlier} has the same text and other log-probs")
+        earlier = lines.setdefault(text, (number, ids, log_probs))
+        if earlier[1:] != (ids, log_probs):
+            raise ValueError(f"{path}, row {number}: row {earlier[0]} has the same text and other log-probs")
     return lines
 
 
