@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from io import BytesIO, StringIO
-from itertools import repeat
 from pathlib import Path
 from reprlib import repr as short_repr  # of any value, however long or nested
 from typing import Any, BinaryIO
@@ -199,14 +198,15 @@ def _read_csv(content: bytes, delimiter: str = ",") -> Rows:
     rows: Rows = []
     try:
         lines = filter(None, reader)  # no blank ones
-        for names, cells in zip(repeat(next(lines, [])), lines, strict=False):
+        names = next(lines, [])
+        _unique([(name, None) for name in names])
+        for cells in lines:
             unnamed = any(cell and not name for name, cell in zip(names[1:], cells[1:], strict=False))
             if len(cells) != len(names) or unnamed:
                 said = f"{len(cells)} cells, and the header names {sum(map(bool, names))} columns"
                 line = excerpt(delimiter.join(cells))
                 raise ValueError(f"{said}; is a {delimiter!r} in a text without its quotes? {line}")
-            row = _unique(list(zip(names, cells, strict=True)))
-            rows.append({name: cell for name, cell in row.items() if name})
+            rows.append({name: cell for name, cell in zip(names, cells, strict=True) if name})
     except (csv.Error, ValueError) as error:
         raise ValueError(f"line {reader.line_num}: {error}") from None
     return rows
