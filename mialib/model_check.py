@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mialib.batches import encode, right_padded
-from mialib.models import LoadedModel, fast_products
+from mialib.models import ORDINARY_TEXTS, LoadedModel, fast_products, multimodal_error
 from mialib.token_stats import check_likely
 
 if TYPE_CHECKING:
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Of several kinds: a model, or its tokenizer, may know one of them alone.
-ORDINARY_TEXTS = (
-    "The river rises in the hills above the old mill and runs south through three villages to the sea.",
-    "这条河发源于北方的山地，向南流经三个村庄，最后流入大海。",
-    "def mean(values):\n    return sum(values) / len(values)\n",
-)
 N_TOKENS = 8  # of each: among few tokens one that is changed shows more
 # Distances of logits, as a share of the largest.
 SAME_LOGITS = 1e-6
@@ -46,7 +40,7 @@ def check_model(loaded: LoadedModel) -> torch.nn.Linear | None:
     except Exception as error:
         if loaded.model.config.get_text_config() is loaded.model.config:
             raise
-        raise is_multimodal(name, family, (str(error).splitlines() or ["?"])[0]) from error
+        raise multimodal_error(name, family, (str(error).splitlines() or ["?"])[0]) from error
     if not logits.isfinite().all():
         return _head_of(loaded, logits, hidden)  # the first text that is scored says where
     largest = logits.abs().max()
@@ -133,11 +127,3 @@ def _head_of(loaded: LoadedModel, logits: torch.Tensor, hidden: torch.Tensor | N
     if not (is_same and hasattr(model, "hf_device_map")):  # a spread model's head is moved to where it is needed
         logger.warning("%s: the head alone does not give its logits; running the whole model", model.name_or_path)
     return None
-
-
-def is_multimodal(name: str, family: str, why: str) -> ValueError:
-    """What to raise for a model that reads more than text."""
-    return ValueError(
-        f"model {name} is multimodal ({family}), and its part for texts can't be scored alone ({why}); give a language "
-        "model of texts alone"
-    )

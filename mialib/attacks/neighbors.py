@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.batches import are_apart, encode, in_parts, right_padded, token_batches
-from mialib.catalog.models import load_masked_model
+from mialib.catalog.loading import load_masked_model
 from mialib.models import rope_borders
 from mialib.progress import progress as progress_of
 from mialib.store import hash_texts

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeGuard
 
 import numpy as np
 
-from mialib.batches import encode
+from mialib.batches import encode, n_unread
 from mialib.cache import STATS, cached
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.sources import PassOptions, Source
 from mialib.models import tokenizer_hash
-from mialib.scoring import n_unread
 from mialib.shared.files import read_rows
 from mialib.store import hash_files, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt

@@ -1,32 +1,26 @@
-"""Models by name: a folder, a copy under $MIALIB_MODELS, or the hub at a known commit.
+"""Models by name: a folder, a copy under $MIALIB_MODELS, or the hub at a known commit; their configs and tokenizers.
 
-The only file that imports transformers' Auto classes. The causal model that was asked for last stays loaded.
+It imports neither torch nor transformers until a config, a tokenizer or weights (`loading`) are read.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
-import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from mialib import scoring
 from mialib.batches import encode
 from mialib.cache import JSON, STATS, STATS_PARTS, Checkpoints, cached, cached_shards, is_cached
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, split_name
 from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, find
 from mialib.extras import require
-from mialib.model_check import ORDINARY_TEXTS, is_multimodal
-from mialib.models import LoadedModel, free_bytes, pick_device, prepended, tokenizer_hash
-from mialib.shared.files import first_of
-from mialib.store import hash_files, hash_of, hash_texts, home, version
+from mialib.models import ORDINARY_TEXTS, device_type, free_bytes, multimodal_error, prepended, tokenizer_hash
+from mialib.store import hash_files, hash_of, hash_texts, version
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
 
@@ -34,17 +28,12 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-logger = logging.getLogger(__name__)
-
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py", ".tiktoken", ".codes", ".spm", ".vocab")
 ADAPTER_CONFIG = "adapter_config.json"
 LAB_CARD = "lab.json"  # no part of the model: it holds the training's seconds
 DTYPES = get_args(Dtype)
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
 SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
-# The causal mask of GPT-2 and GPT-Neo, and OPT's version number.
-OLD_BUFFER = re.compile(r"\.attn(\.attention)?\.(masked_)?bias$|rotary_emb\.inv_freq$|decoder\.version$")
-LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
 # Texts that tokenizers of one vocabulary may cut otherwise: digits, spaces, lines, case, accents and signs.
 CUT_TEXTS = (
     *("In 2023 it's 3.14% of 1,000,000; I'M sure!\n\nYES", "two  spaces,   three,\tand a tab ", " a leading space"),
@@ -58,7 +47,6 @@ TEKKEN_TOKEN = "[TOOL_CALLS]"  # in each vocabulary of Mistral's that has more t
 TRAINING_BYTES = 16  # a parameter, in float32: weight, gradient and AdamW's two moments
 
 _tokenizers: dict[str, PreTrainedTokenizerBase] = {}
-_loaded: dict[str, Scorer] = {}  # the one that was asked for last
 
 
 class Weights(Source):
@@ -134,6 +122,8 @@ class Weights(Source):
 
         def make(checkpoints: Checkpoints, part: tuple[int, int] | None = None) -> TokenStats:
             scoring: dict[str, Any] = {"after": after, "temperature": temperature, "part": part}
+            from mialib.catalog.loading import load_scorer
+
             return load_scorer(self.name, **loading).score(texts, **scoring, found=checkpoints, save=checkpoints.add)
 
         if part is None or is_cached("token_stats", STATS, **key):
@@ -193,7 +183,7 @@ class Weights(Source):
             return AutoModelForCausalLM
         if config.model_type in MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES and not config.is_encoder_decoder:
             return AutoModelForMultimodalLM
-        raise is_multimodal(self.name, config.model_type, "transformers has no causal language model of it")
+        raise multimodal_error(self.name, config.model_type, "transformers has no causal language model of it")
 
     def not_loadable(self, error: Exception, kind: str = "causal") -> OSError:
         """What to raise for an error of transformers."""
@@ -207,35 +197,40 @@ class Weights(Source):
         wanted = f"a {kind} language model and its tokenizer, as save_pretrained writes them"
         return OSError(f"model {name!r}: the folder {folder} is not one of {wanted} ({why})")
 
-    def dtype_on(self, device: torch.device, dtype: str = "auto") -> torch.dtype:
-        """The weights' type on a device; "auto" is float32 on a CPU, else the registry's, else bfloat16."""
-        import torch
-
+    def dtype_name(self, device_type: str, dtype: str = "auto") -> str:
+        """The name of the weights' type; "auto" is float32 on a CPU, else the registry's, else bfloat16."""
         if dtype not in DTYPES:
             raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
-        if dtype == "auto" and device.type == "cuda":
+        if dtype == "auto" and device_type == "cuda":
             dtype = self.known.dtype if self.known else self.gpu_dtype
-        return getattr(torch, "float32" if dtype == "auto" else dtype)
+        return "float32" if dtype == "auto" else dtype
+
+    def dtype_on(self, device: torch.device, dtype: str = "auto") -> torch.dtype:
+        """The weights' type on a device."""
+        import torch
+
+        return getattr(torch, self.dtype_name(device.type, dtype))
 
     def needed_bytes(self, bytes_a_parameter: int) -> int:
         """The memory that weights and a pass take; 0 for a model that is small and always here."""
         return self.count_parameters(embeddings=True) * bytes_a_parameter + SPARE_BYTES if self.is_fetched else 0
 
-    def check_fits(self, device: torch.device, bytes_a_parameter: int) -> None:
-        """Unavailable where a hub model or folder needs more memory than is free, before its weights are fetched."""
-        if (needed := self.needed_bytes(bytes_a_parameter)) > free_bytes(device):
-            free = f"{device} has {free_bytes(device) / 1e9:.1f} GB free; run it on a larger machine"
-            raise Unavailable(f"model {self.name} needs {needed / 1e9:.1f} GB of memory, and {free}")
+    def why_too_large(self, device: torch.device, bytes_a_parameter: int) -> str:
+        """A sentence where the model needs more memory than is free on the device, before its weights are fetched."""
+        if (needed := self.needed_bytes(bytes_a_parameter)) <= (free := free_bytes(device)):
+            return ""
+        sizes = f"needs {needed / 1e9:.1f} GB of memory, and {device} has {free / 1e9:.1f} GB free"
+        return f"model {self.name} {sizes}; run it on a larger machine"
 
     def pass_key(
         self, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
     ) -> dict[str, Any]:
         """The entries of a pass's cache key, without the texts and the versions of our code."""
-        where, reading = pick_device(device), read_otherwise(tokenizer_source(self.name))
+        where, reading = device_type(device), read_otherwise(tokenizer_source(self.name))
         return {
             "model": self.revision,
-            "device": where.type,
-            "dtype": str(self.dtype_on(where, dtype)),
+            "device": where,
+            "dtype": f"torch.{self.dtype_name(where, dtype)}",
             "start_token": self.start_token(start_token),
             **({"tokenizer": reading} if reading else {}),
             "versions": [version(name) for name in ("torch", "transformers", "tokenizers")],
@@ -271,6 +266,11 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return _tokenizers[key]
 
 
+def hash_of_tokenizer(name: str) -> str:
+    """The content hash of a model's tokenizer, which is loaded only where the cache lacks it."""
+    return tokenizer_facts(tokenizer_source(name))["hash"]
+
+
 def tokenizer_source(name: str) -> Weights:
     """The model that brings the tokenizer of a model; ValueError where none is known."""
     tokenizer = find(name).tokenizer
@@ -287,13 +287,11 @@ def read_otherwise(model: Weights) -> dict[str, Any]:
     - `fix_mistral_regex`: the tokenizer.json needs this flag of transformers, and the vocabulary is Mistral's.
     - `start_tokens`: the tokenizer itself prepends several.
     """
-    return {key: value for key, value in _tokenizer_facts(model).items() if key != "hash"}
+    return {key: value for key, value in tokenizer_facts(model).items() if key != "hash"}
 
 
-def _tokenizer_facts(model: Weights) -> dict[str, Any]:
+def tokenizer_facts(model: Weights) -> dict[str, Any]:
     """`read_otherwise` and the hash of the tokenizer, cached by its files' sizes and times: both take seconds."""
-    if not model.is_fetched:
-        return {}
     key = _tokenizer_key(model)
 
     def decide() -> dict[str, Any]:
@@ -393,149 +391,6 @@ def silent_transformers() -> Iterator[None]:
         yield
     finally:
         theirs.set_verbosity(verbosity)
-
-
-def load_model(
-    name: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
-) -> LoadedModel:
-    """Load a causal language model for scoring.
-
-    `start_token` as for `mialib.models.find_start_tokens`; "auto" is, for a model that the registry names, what one
-    paper, DC-PDD, prepends. Much public code prepends nothing to Pythia and its like, which is None. Unavailable for a
-    model that can't be loaded or does not fit; ValueError for a whole one with an adapter beside it.
-    """
-    source, where = find_weights(name), pick_device(device)
-    torch_dtype = source.dtype_on(where, dtype)
-    is_spread = source.needed_bytes(torch_dtype.itemsize) > free_bytes(where)
-    if is_spread and not find_spec("accelerate"):  # which spreads it
-        source.check_fits(where, torch_dtype.itemsize)
-    folder, tokenizer = source.folder, load_tokenizer(name)
-    if folder and (folder / ADAPTER_CONFIG).is_file():
-        said = f"the adapter beside its weights ({ADAPTER_CONFIG}) would not be read"
-        raise ValueError(f"model {name}: {said}; merge it into the weights, or score a folder without it")
-    base = _load_weights(source.auto_class(), source, torch_dtype, where, is_spread=is_spread)
-    facts: dict[str, Any] = {"name": name, "revision": source.revision, "start_token": source.start_token(start_token)}
-    hash_ = _tokenizer_facts(tokenizer_source(name)).get("hash")
-    return LoadedModel.of(source.complete(base), tokenizer, hash_of_tokenizer=hash_, **facts)
-
-
-def _load_weights(
-    family: Any,
-    source: Weights,
-    dtype: torch.dtype,
-    where: torch.device,
-    kind: str = "causal",
-    is_spread: bool = False,
-) -> PreTrainedModel:
-    """Load a model with all weights from its files.
-
-    ValueError that names the weights that the files lack, and those that they hold and the model does not take.
-    """
-    from transformers.utils import logging as theirs
-
-    if not sys.stderr.isatty():  # a page or a log would keep the bar
-        theirs.disable_progress_bar()
-    name, options = source.name, {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
-    if kind == "causal" and source.is_of_few_bits:
-        options["device_map"] = {"": where}
-    elif is_spread:
-        logger.warning("%s does not fit on %s: it is spread over GPUs, memory and disk, which is slower", name, where)
-        offloaded = {"offload_folder": str(home() / "offloaded" / hash_of(source.revision))}
-        options |= {"device_map": "auto", "max_memory": free_places(), **offloaded}
-    try:
-        with silent_transformers():  # its table of what is lacking prints names as they are; we say it below
-            model, report = family.from_pretrained(**source.arguments, **options)
-    except Exception as error:
-        raise source.not_loadable(error, kind) from error
-    lacking = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
-    if lacking:
-        said = f"{len(lacking)} weights are missing from its files, or have another shape, and would be random"
-        raise ValueError(f"model {name}: {said}: {first_of(lacking, 3)}; get its files again")
-    unexpected = [key for key in sorted(report["unexpected_keys"]) if not OLD_BUFFER.search(key)]
-    if kind == "masked":  # whole modules beside a masked model, such as BERT's second head, are left out
-        places = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
-        unexpected = [key for key in unexpected if LAYER_NUMBER.sub(".n.", key) in places]
-    if unexpected:
-        said = f"its config.json has no place for weights of its files: {first_of(unexpected, 3)}"
-        raise ValueError(f"model {name}: {said}; get its files again, or a copy without these")
-    if "device_map" not in options:
-        model = model.to(where)
-    return model
-
-
-class Scorer(scoring.LoadedScorer):
-    """A causal language model that scores texts: `mialib.Scorer`.
-
-    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). A loaded
-    transformers model is given with its `tokenizer`; it is set to inference and has no gradients from here on. `device`
-    defaults to what the machine has, `dtype` to float32 on the CPU, on CUDA to the type of `data/models.yml`, else
-    bfloat16. `start_token` is prepended to each text: "auto" (the registry's for a model that it names, else the
-    tokenizer's own), a token, or None.
-    """
-
-    def __init__(
-        self,
-        model: str | Path | PreTrainedModel | LoadedModel,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        start_token: str | None = "auto",
-    ) -> None:
-        options: dict[str, Any] = {"device": device, "dtype": dtype, "start_token": start_token}
-        taken: Collection[str] = ()
-        if isinstance(model, str | Path) and tokenizer is None:
-            loaded, taken = load_model(str(model), **options), options
-        elif isinstance(model, LoadedModel) and tokenizer is None:
-            loaded = model
-        elif hasattr(model, "get_output_embeddings") and tokenizer is not None:
-            given, name = cast("PreTrainedModel", model), getattr(model, "name_or_path", "") or type(model).__name__
-            loaded = LoadedModel.of(given, tokenizer, name=name, start_token=find(name).start_token(start_token))
-            taken = {"start_token"}
-        else:
-            kinds = f"{type(model).__name__} and {type(tokenizer).__name__}"
-            raise ValueError(f"a model's name or folder, or a loaded model and its tokenizer are expected, got {kinds}")
-        if too_late := [name for name, value in options.items() if name not in taken and value != "auto"]:
-            raise ValueError(f"the model is loaded already; give {too_late[0]} where it is loaded")
-        super().__init__(loaded)
-
-
-def load_scorer(name: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto") -> Scorer:
-    """A `Scorer` of a model by name; the one that was asked for last stays loaded."""
-    model, where = find_weights(name), pick_device(device)
-    key = hash_of([model.revision, name, str(where), str(model.dtype_on(where, dtype)), model.start_token(start_token)])
-    if key not in _loaded:
-        unload()  # before the next one is loaded: both need not fit
-        _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
-    return _loaded[key]
-
-
-def unload() -> None:
-    """Drop the model that `load_scorer` holds, so that another one has its memory."""
-    _loaded.clear()
-
-
-def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a masked language model (BERT, RoBERTa and their like) in float32, and its tokenizer."""
-    import torch
-    from transformers import AutoModelForMaskedLM
-
-    source, tokenizer = find_weights(name), load_tokenizer(name)
-    model = _load_weights(AutoModelForMaskedLM, source, torch.float32, pick_device(), "masked")
-    has_tokens = None not in (tokenizer.mask_token_id, tokenizer.pad_token_id)
-    if not has_tokens or not (hasattr(model, "lm_head") or hasattr(model, "cls")):
-        wanted = "a masked model of the BERT or RoBERTa family, with a mask and a padding token, is expected"
-        raise ValueError(f"model {name} is a {model.config.model_type}; {wanted}")
-    return model.eval().requires_grad_(False), tokenizer
-
-
-def free_places() -> dict[int | str, int]:
-    """The bytes that a model may take of each GPU and of the memory; the rest of it goes to the disk."""
-    import torch
-
-    places: dict[int | str, torch.device] = {i: torch.device("cuda", i) for i in range(torch.cuda.device_count())}
-    places["cpu"] = torch.device("cpu")
-    return {of: max(0, free_bytes(device) - SPARE_BYTES) for of, device in places.items()}
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

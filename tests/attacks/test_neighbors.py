@@ -12,7 +12,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from mialib import batches
 from mialib.attacks import neighbors
 from mialib.attacks.neighbors import log_probs_of_variants, make_neighbors, neighbor_log_probs
-from mialib.catalog.models import Scorer, load_model
+from mialib.catalog.loading import Scorer, load_model
 from mialib.passes import cache
 from mialib.scoring import LoadedScorer
 from mialib.text import word_spans

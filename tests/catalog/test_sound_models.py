@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from mialib.catalog.models import Scorer, load_masked_model, load_scorer
+from mialib.catalog.loading import Scorer, load_masked_model, load_scorer
 from mialib.catalog.sources import find
 from mialib.scoring import LoadedScorer as CoreScorer
 
