@@ -1,9 +1,9 @@
 """Read a GGUF file as a model of transformers: config, tokenizer, weights.
 
 One walk over the file: each field is taken by an entry below or is one of `HARMLESS`, and each tensor becomes a weight
-or a factor of the rotary embedding. What is left over is refused by name: a field that nobody reads (a scaled RoPE, a
-soft-cap) makes another model of the same weights. What llama.cpp has in its code and not in the file (how Gemma scales
-its queries, the default RoPE base) is here too.
+or a factor of the rotary embedding. A field that is left over, or has a value that can't be honoured, is refused by
+name: one that nobody reads (a scaled RoPE, a soft-cap) makes another model of the same weights. What llama.cpp has in
+its code and not in the file (how Gemma scales its queries, the default RoPE base) is here too.
 """
 
 from __future__ import annotations
@@ -110,6 +110,8 @@ ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_
 
 # --- what changes the cutting into tokens ---
 
+# By kind, what it is built from.
+TOKENIZER_FIELDS = {"gpt2": ("tokens", "merges"), "llama": ("tokens", "token_type", "scores")}
 UNKNOWN, CONTROL, USER_DEFINED, BYTE = 2, 3, 4, 6  # types of tokens
 GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 WORDS = (
@@ -293,9 +295,7 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     fields.taken.add("use_parallel_residual")  # stale in many files; the tensors say it
     if "use_parallel_residual" in places:
         settings["use_parallel_residual"] = "blk.0.ffn_norm.weight" not in tensors
-    for name, wanted in FIXED.items():
-        if (value := fields.take(name, wanted)) != wanted:
-            raise ValueError(f"mialib can't honour its field {name} = {value}, only {wanted}")
+    fields.taken |= {name for name, wanted in FIXED.items() if fields.get(name) == wanted}
     if architecture == "lfm2":  # layers without keys are convolutions
         settings["layer_types"] = ["full_attention" if n else "conv" for n in fields["attention.head_count_kv"]]
         fields["attention.head_count_kv"] = max(fields["attention.head_count_kv"])
@@ -306,12 +306,10 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
         if value == 0 and name.endswith("softcapping") and name in places:
             settings[name] = None
             continue
-        if isinstance(value, list):
-            raise ValueError(f"mialib can't honour its field {name}, which differs from layer to layer")
         place = next((attribute for attribute in attributes.split() if attribute in places), None)
-        if place is None and name not in IN_SHAPES:
-            raise ValueError(f"a {model_type} of transformers has no place for its field {name} = {value}")
-        if place and settings.setdefault(place, value) != value:
+        if isinstance(value, list) or (place is None and name not in IN_SHAPES):  # it differs from layer to layer
+            fields.taken.discard(name)
+        elif place and settings.setdefault(place, value) != value:
             raise ValueError(f"its fields say {place} = {settings[place]} and {name} = {value}")
 
     n_layers, width = settings["num_hidden_layers"], settings["hidden_size"]
@@ -323,7 +321,7 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
         scale = fields.take("attention.scale")
         scalar = scale**-2 if scale else width // n_heads if n_layers == LAYERS_OF_27B[architecture] else head_width
         if abs(scalar - round(scalar)) > 1e-3:
-            raise ValueError(f"mialib can't honour its field attention.scale = {scale}: {scalar} is no whole number")
+            fields.taken.discard("attention.scale")
         settings["query_pre_attn_scalar"] = round(scalar)
     pattern = fields.get("attention.sliding_window_pattern", WINDOW_PATTERN.get(architecture))
     if pattern is not None and "layer_types" in places:
@@ -377,7 +375,7 @@ def _rope(fields: Fields, tensors: dict[str, Tensor], head_width: int, context: 
         rope |= {"rope_type": "longrope", "attention_factor": attention_factor}
         return rope | {"original_max_position_embeddings": original if long else context}
     if attention_factor != 1 or kind not in ("none", "linear", "yarn"):
-        raise ValueError(f"mialib can't honour its rope.scaling.type = {kind}, attn_factor = {attention_factor}")
+        fields.taken -= {"rope.scaling.type", "rope.scaling.attn_factor"}
     if kind == "yarn":
         yarn["attention_factor"] = yarn.pop("attn_factor")
         rope |= {name: value for name, value in yarn.items() if value is not None}
@@ -394,12 +392,13 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
     from transformers import PreTrainedTokenizerFast
 
     names = ("model", "pre", "tokens", "token_type", "scores", "merges")
-    kind, pre, tokens, types, scores, merges = (fields.take(f"tokenizer.ggml.{name}") for name in names)
-    tokens = tokens or []
-    absent = [name for name, value in zip(names, (1, 1, 1, types, scores, merges), strict=True) if not value]
-    if not beside and {"gpt2": {"merges"}, "llama": {"token_type", "scores"}}.get(kind, set()) & set(absent):
-        raise ValueError(f"its field tokenizer.ggml.{absent[0]} is missing; put the model's tokenizer.json beside it")
-    types = types or [1] * len(tokens)
+    values = {name: fields.take(f"tokenizer.ggml.{name}") for name in names}
+    kind, pre, tokens, types, scores, merges = values.values()
+    missing = [name for name in TOKENIZER_FIELDS.get(kind, ()) if not values[name]]
+    if not beside and (missing or kind not in TOKENIZER_FIELDS):
+        why = f"mialib can't build its tokenizer ({', without '.join([str(kind), *missing])})"
+        raise ValueError(f"{why}; put the model's tokenizer.json beside it")
+    tokens, types = tokens or [], types or [1] * len(tokens or [])
     add_space = fields.take("tokenizer.ggml.add_space_prefix", kind == "llama")
     if beside:
         tokenizer = Tokenizer.from_file(str(beside))
@@ -407,15 +406,11 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
             if of_type == 1 and tokenizer.id_to_token(i) not in (token, None):
                 pair = f"{tokenizer.id_to_token(i)!r}, not {token!r}"
                 raise ValueError(f"{beside} is of another model: its token {i} is {pair}")
-    elif not tokens:
-        raise ValueError("it holds no tokenizer; put the model's tokenizer.json beside it")
     elif kind == "gpt2":
         tokenizer = _byte_level(tokens, merges, pre, add_space)
-    elif kind == "llama":
+    else:
         unknown = fields.get("tokenizer.ggml.unknown_token_id", types.index(UNKNOWN) if UNKNOWN in types else None)
         tokenizer = _sentence_piece(tokens, types, scores, None if unknown is None else tokens[unknown], add_space)
-    else:
-        raise ValueError(f"mialib can't build its tokenizer ({kind}); put the model's tokenizer.json beside it")
     if not beside:
         _add_tokens(tokenizer, tokens, types)
     special = {}

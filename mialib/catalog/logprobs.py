@@ -241,12 +241,9 @@ def _read_row(row: dict[str, Any]) -> tuple[str, list[int], list[float]]:
     if names is None:
         raise ValueError(f"{' or '.join(map(', '.join, COLUMNS))} are expected; it has {', '.join(row)}")
     text, ids, values = (row[name] for name in names)
-    if not isinstance(text, str):
-        raise ValueError(f"a text is expected, got {type(text).__name__}")
-    if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
-        raise ValueError(f"{names[1]} is a list of whole numbers")
-    if not isinstance(values, list) or len(values) != len(ids):
-        raise ValueError(f"{names[2]} is a list of a log-prob for each of {len(ids)} token ids")
+    are_lists = isinstance(text, str) and isinstance(ids, list) and isinstance(values, list) and len(ids) == len(values)
+    if not are_lists or not all(type(i) is int and i >= 0 for i in ids):
+        raise ValueError(f"{names[0]} is a text, {names[1]} a list of token ids, and {names[2]} a log-prob for each")
     log_probs = [_log_prob(value, token) for value, token in zip(values, ids, strict=True)]
     if log_probs[:1] == [0]:
         raise ValueError(f"the first log-prob is 0, and no model is sure of a first token; {NO_CACHE}")

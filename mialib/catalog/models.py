@@ -20,6 +20,7 @@ from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revi
 from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, find
 from mialib.extras import require
 from mialib.models import ORDINARY_TEXTS, device_type, free_bytes, multimodal_error, prepended, tokenizer_hash
+from mialib.plain import check_one_of
 from mialib.store import hash_files, hash_of, hash_texts, version
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
@@ -199,8 +200,7 @@ class Weights(Source):
 
     def dtype_name(self, device_type: str, dtype: str = "auto") -> str:
         """The name of the weights' type; "auto" is float32 on a CPU, else the registry's, else bfloat16."""
-        if dtype not in DTYPES:
-            raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
+        check_one_of(dtype, DTYPES, "dtype")
         if dtype == "auto" and device_type == "cuda":
             dtype = self.known.dtype if self.known else self.gpu_dtype
         return "float32" if dtype == "auto" else dtype

@@ -117,16 +117,14 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
     from mialib.batches import encode
     from mialib.catalog.corpora import reference_texts
     from mialib.catalog.models import load_tokenizer
-    from mialib.text import bare, excerpt
+    from mialib.text import check_apart
 
     if not inputs.source.has_weights:
         return None
     shots = list(islice(reference_texts(source), inputs.target.n_shots))
     if len(shots) < (n := inputs.target.n_shots):
         raise ValueError(f"{source} holds {len(shots)} of {n} texts; give more, or {SHOTS.option} {len(shots)}")
-    scored = {bare(text) for text in inputs.texts}
-    if same := next((text for text in shots if bare(text) in scored), None):
-        raise ValueError(f"{source}: {excerpt(same)} is among the texts to score; give others")
+    check_apart(shots, inputs.texts, source)
     after = "".join(f"{text}\n\n" for text in shots)
     n_before = len(encode(load_tokenizer(inputs.target.model), [after])[0])
     logger.info("%s: a pass with %d tokens before each text", source, n_before)

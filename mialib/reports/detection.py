@@ -24,8 +24,9 @@ from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS, FloatArray, check_hyperparameters, get_detector
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, signature, unavailable_reason
+from mialib.plain import check_share
 from mialib.shared.files import labels_of, read_rows, texts_of
-from mialib.text import bare, excerpt, first_ones, language_of
+from mialib.text import check_apart, excerpt, first_ones, language_of
 from mialib.token_stats import check_known
 
 ALL = "all"  # detectors
@@ -88,10 +89,7 @@ def detect_texts(
     check_options(options or {}, names)
     fpr = FPR if fpr is None else fpr
     known = list(load_known(calibrate)) if calibrate else []
-    bare_texts = set(map(bare, texts))
-    if same := [text for text in known if bare(text) in bare_texts]:
-        said = f"{len(same)} of its texts are among those to score, the first {excerpt(same[0])}"
-        raise ValueError(f"{calibrate}: {said}; give others")
+    check_apart(known, texts, str(calibrate))
     for option, rate in ({"--fpr": fpr} | rates).items() if calibrate else ():
         check_rate(rate, len(known), str(calibrate), option)
     check_target(target, (*texts, *known))
@@ -183,9 +181,7 @@ def check_target(target: Target, texts: Sequence[str]) -> None:
     if target.reference == target.model:
         raise ValueError(f"--reference {target.reference} is the model itself; give a smaller one")
     if target.corpus and split_prefix(target.corpus)[0] not in HUB_CORPORA:
-        scored = set(map(bare, texts))
-        if same := next((text for text in reference_texts(target.corpus) if bare(text) in scored), None):
-            raise ValueError(f"--corpus {target.corpus}: {excerpt(same)} is among the texts to score; give others")
+        check_apart(reference_texts(target.corpus), texts, f"--corpus {target.corpus}")
 
 
 def _check_read(target: Target, names: Sequence[str]) -> None:
@@ -238,9 +234,7 @@ def explain_many(mean_fpr: float, n_texts: int) -> str:
 
 def check_rate(rate: float, n_known: int, file: str, option: str = "--fpr") -> None:
     """ValueError for an FPR or FDR that calls everything or nothing a member, with so many known non-members."""
-    if not 0 < rate < 1:
-        called = "everything" if rate else "nothing"
-        raise ValueError(f"{option} {rate:g} would call {called} a member; give a share between 0 and 1")
+    check_share(rate, option)
     if n_known < (needed := n_needed(rate)):
         said = f"{file} holds {n_known} texts, so the smallest p-value is {1 / (n_known + 1):.3g}"
         raise ValueError(f"{said}; to call a text a member, {option} {rate:g} needs {needed} known non-members")

@@ -97,14 +97,14 @@ def test_a_benchmark_has_a_dash_where_the_file_gives_too_little(rows, written, b
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"log_probs": [None, -1]}, "row 2: log_probs"),
+        ({"log_probs": [None, -1]}, "row 2: .*log_probs"),
         ({"log_probs": [None, None, -1]}, "row 2: token 1: "),
         ({"log_probs": [None, 0.5, -1]}, "row 2: token 1: 0.5"),
         ({"log_probs": [None, False, -1]}, "row 2: token 1: False"),
         ({"log_probs": [None, {"8": {"logprob": -1}}, -1]}, "row 2: token 1: "),
         ({"log_probs": [None, -1, -9999]}, "row 2: token 2: -9999"),
         ({"log_probs": [None], "token_ids": [1]}, "row 2: "),
-        ({"token_ids": [1, True, 3]}, "row 2: token_ids"),
+        ({"token_ids": [1, True, 3]}, "row 2: .*token_ids"),
         ({"text": 5}, "row 2: "),
         ({"text": "a"}, "row 2: row 1 "),
     ],
