@@ -68,6 +68,8 @@ def _ordinary_inputs(loaded: LoadedModel) -> tuple[torch.Tensor, list[int]]:
     """
     tokenizer, name, n_embedded = loaded.tokenizer, loaded.name, loaded.n_embedded
     texts = encode(tokenizer, ORDINARY_TEXTS)
+    if not texts[0]:
+        raise ValueError(f"model {name}: its tokenizer makes no token of {ORDINARY_TEXTS[0]!r}; are its files there?")
     added = tokenizer.get_added_vocab()  # such as <pad>, which no text gives
     token_ids = {number for token, number in tokenizer.get_vocab().items() if token not in added}
     if (token_id := max({*token_ids, *loaded.start_token_ids})) >= n_embedded:

@@ -56,10 +56,10 @@ def check_share(share: float, name: str, *, or_all: bool = False) -> None:
 
 def plain_numbers(values: ArrayLike, name: str) -> NDArray[np.int64]:
     """A list of whole numbers, (N,); ValueError where one is not whole."""
-    given = plain_array(values, name)
-    if given.ndim != 1 or (given != np.floor(given)).any():
-        raise ValueError(f"{name}: a list of whole numbers is expected, got {given.dtype} of shape {given.shape}")
-    return given.astype(np.int64)
+    numbers = plain_array(values, name)
+    if numbers.ndim != 1 or (numbers != np.floor(numbers)).any():
+        raise ValueError(f"{name}: a list of whole numbers is expected, got {numbers.dtype} of shape {numbers.shape}")
+    return numbers.astype(np.int64)
 
 
 def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
@@ -67,12 +67,12 @@ def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
 
     ValueError for a mask of another length and for a number that is not whole; IndexError for one that is too large.
     """
-    given = plain_array(indices, name)
-    if given.dtype.kind == "b":
-        if given.shape != (n,):
-            raise ValueError(f"{name}: a mask of {n} values is expected, got one of shape {given.shape}")
-        return np.flatnonzero(given)
-    numbers = plain_numbers(given, name)
+    array = plain_array(indices, name)
+    if array.dtype.kind == "b":
+        if array.shape != (n,):
+            raise ValueError(f"{name}: a mask of {n} values is expected, got one of shape {array.shape}")
+        return np.flatnonzero(array)
+    numbers = plain_numbers(array, name)
     if len(wrong := numbers[(numbers >= n) | (numbers < -n)]):
         raise IndexError(f"{name}: number {wrong[0]} of {n}")
     return numbers

@@ -17,14 +17,14 @@ SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a sc
 
 def check_texts(texts: Iterable[Any], name: str) -> list[str]:
     """The texts of any container as plain strings; ValueError that names the first that is no text, or is blank."""
-    given = [str(text) if isinstance(text, str) else text for text in plain_list(texts, name)]  # NumPy's own too
-    for i, text in enumerate(given):
+    plain = [str(text) if isinstance(text, str) else text for text in plain_list(texts, name)]  # NumPy's own too
+    for i, text in enumerate(plain):
         if not isinstance(text, str) or not text or text.isspace() or HALF_PAIR.search(text):
             got = f"{type(text).__name__} {short_repr(text)}"
             raise ValueError(
                 f"{name}, text {i}: a text, neither blank nor with half of a character, is expected; got {got}"
             )
-    return given
+    return plain
 
 
 def excerpt(text: str, n_characters: int = 60) -> str:

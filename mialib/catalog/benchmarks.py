@@ -42,25 +42,23 @@ def is_published(name: str) -> bool:
 
 def find_part(name: str, length: int | None = None) -> Part:
     """The benchmark of a name; ValueError for a choice or length that it lacks, and for two different lengths."""
-    asked, (stem, dash, ending) = name, name.rpartition("-")
-    has_length = bool(dash) and ending.isdecimal()
-    if has_length:
-        if length not in (None, int(ending)):
-            raise ValueError(f"{asked} is of {ending} words, and {length} are asked for; give one length")
-        name, length = stem, int(ending)
-    key, *wanted = name.split("/")
+    stem, dash, ending = name.rpartition("-")
+    lengths = {int(ending)} if dash and ending.isdecimal() else set()  # in the name
+    key, *wanted = (stem if lengths else name).split("/")
     entry = known_benchmarks()[key]
     defaults = [values[0] for values in entry.choices.values()]
     chosen: dict[str, str | int] = dict(zip(entry.choices, wanted + defaults[len(wanted) :], strict=False))
     is_choice = len(wanted) <= len(defaults) and all(chosen[choice] in of for choice, of in entry.choices.items())
-    if not is_choice or (length not in entry.lengths if entry.lengths else has_length):
+    lengths |= {length} if length and entry.lengths else set()
+    if not is_choice or len(lengths) != bool(entry.lengths) or not lengths <= {*entry.lengths}:
         form = "/".join([key, *(f"<{'|'.join(of)}>" for of in entry.choices.values())])
         form += f"-<{'|'.join(map(str, entry.lengths))}>" if entry.lengths else ""
-        raise ValueError(f"unknown benchmark {asked!r}, length {length}; it comes as {form}")
+        raise ValueError(f"unknown benchmark {name!r}, length {length}; it comes as {form}")
     full_name = "/".join([key, *map(str, chosen.values())])
-    if not entry.lengths or length is None:
+    if not lengths:
         return Part(full_name, entry, chosen, None)
-    return Part(f"{full_name}-{length}", entry, chosen | {"length": length}, length)
+    (number,) = lengths
+    return Part(f"{full_name}-{number}", entry, chosen | {"length": number}, number)
 
 
 def load_benchmark(

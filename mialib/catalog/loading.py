@@ -58,8 +58,14 @@ def load_model(
         said = f"the adapter beside its weights ({ADAPTER_CONFIG}) would not be read"
         raise ValueError(f"model {name}: {said}; merge it into the weights, or score a folder without it")
     base = _load_weights(source.auto_class(), source, torch_dtype, where, is_spread=bool(too_large))
-    facts: dict[str, Any] = {"name": name, "revision": source.revision, "start_token": source.start_token(start_token)}
-    return LoadedModel.of(source.complete(base), tokenizer, hash_of_tokenizer=hash_of_tokenizer(name), **facts)
+    return LoadedModel.of(
+        source.complete(base),
+        tokenizer,
+        name=name,
+        revision=source.revision,
+        start_token=source.start_token(start_token),
+        hash_of_tokenizer=hash_of_tokenizer(name),
+    )
 
 
 def _load_weights(
@@ -90,10 +96,9 @@ def _load_weights(
             model, report = family.from_pretrained(**source.arguments, **options)
     except Exception as error:
         raise source.not_loadable(error, kind) from error
-    lacking = sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
-    if lacking:
-        said = f"{len(lacking)} weights are missing from its files, or have another shape, and would be random"
-        raise ValueError(f"model {name}: {said}: {first_of(lacking, 3)}; get its files again")
+    if missing := sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"]):
+        said = f"{len(missing)} weights are missing from its files, or have another shape, and would be random"
+        raise ValueError(f"model {name}: {said}: {first_of(missing, 3)}; get its files again")
     unexpected = [key for key in sorted(report["unexpected_keys"]) if not OLD_BUFFER.search(key)]
     if kind == "masked":  # whole modules beside a masked model, such as BERT's second head, are left out
         places = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
@@ -126,19 +131,19 @@ class Scorer(scoring.LoadedScorer):
         start_token: str | None = "auto",
     ) -> None:
         options: dict[str, Any] = {"device": device, "dtype": dtype, "start_token": start_token}
-        taken: Collection[str] = ()
+        read: Collection[str] = ()  # the options that still matter
         if isinstance(model, str | Path) and tokenizer is None:
-            loaded, taken = load_model(str(model), **options), options
+            loaded, read = load_model(str(model), **options), options
         elif isinstance(model, LoadedModel) and tokenizer is None:
             loaded = model
         elif hasattr(model, "get_output_embeddings") and tokenizer is not None:
-            given, name = cast("PreTrainedModel", model), getattr(model, "name_or_path", "") or type(model).__name__
-            loaded = LoadedModel.of(given, tokenizer, name=name, start_token=find(name).start_token(start_token))
-            taken = {"start_token"}
+            name, read = getattr(model, "name_or_path", "") or type(model).__name__, {"start_token"}
+            weights, start_token = cast("PreTrainedModel", model), find(name).start_token(start_token)
+            loaded = LoadedModel.of(weights, tokenizer, name=name, start_token=start_token)
         else:
             kinds = f"{type(model).__name__} and {type(tokenizer).__name__}"
             raise ValueError(f"a model's name or folder, or a loaded model and its tokenizer are expected, got {kinds}")
-        if too_late := [name for name, value in options.items() if name not in taken and value != "auto"]:
+        if too_late := [name for name, value in options.items() if name not in read and value != "auto"]:
             raise ValueError(f"the model is loaded already; give {too_late[0]} where it is loaded")
         super().__init__(loaded)
 

@@ -103,13 +103,10 @@ class Logprobs(LogProbsAlone):
         ValueError for another pass, a text that is not in the file, a wrong row, log-probs far below guessing, and
         token ids of another tokenizer than MIALIB_API_TOKENIZER names.
         """
-        if options.start_token != "auto":
-            raise ValueError(f"{self.name}: its log-probs are as they were computed; leave --start-token out")
-        if not options.is_of_texts_alone:
-            raise ValueError(f"{self.name}: a file holds log-probs of texts alone, at one temperature")
+        if options.start_token != "auto" or not options.is_of_texts_alone:
+            said = "a file holds log-probs of texts alone, as they were computed"
+            raise ValueError(f"{self.name}: {said}; leave --start-token and all that is read before the texts out")
         path = Path(self.name.removeprefix(LOGPROBS))
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
         tokenizer = load_tokenizer(self.name) if self.tokenizer else None
         key: dict[str, Any] = {"file": hash_files([path]), "texts": hash_texts(texts)} | versions_of("logprobs")
         key["tokenizer"] = tokenizer_hash(tokenizer) if tokenizer else None

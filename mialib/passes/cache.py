@@ -104,7 +104,8 @@ def neighbor_log_probs_or_load(
 
     def make(checkpoints: Checkpoints) -> dict[str, NDArray[np.float64]]:
         neighbors, stats = neighbors_or_load(texts, masked_lm, **options), score_or_load(model, texts, **loading)
-        scorer, resume = load_scorer(model, **loading), {"found": checkpoints, "save": checkpoints.add}
+        scorer = load_scorer(model, **loading)
+        resume: dict[str, Any] = {"found": checkpoints, "save": checkpoints.add}
         return {"log_prob": neighbor_log_probs(scorer, stats, neighbors, **resume)}
 
     return cached("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]

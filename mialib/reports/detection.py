@@ -258,9 +258,7 @@ def parse_options(given: Sequence[str]) -> dict[str, dict[str, float]]:
             name = ""
         if not name:
             raise ValueError(f"-o {one}: DETECTOR.NAME=NUMBER is expected, such as min_k.k=10")
-        if name in options.setdefault(detector, {}):
-            raise ValueError(f"-o {one}: {place} is given twice")
-        options[detector][name] = number
+        options.setdefault(detector, {})[name] = number
     return options
 
 
