@@ -27,7 +27,7 @@ NAMES_OF = {
     "benchmarks": ["Benchmark"],
     "blind": ["blind_scores"],
     "catalog.benchmarks": ["load_benchmark"],
-    "catalog.models": ["Scorer"],
+    "catalog.loading": ["Scorer"],
     "detectors": ["DETECTORS", "detect", "surp_grid"],
     "frequency": ["TokenFrequency", "count_tokens"],
     "metrics": ["auc", "auc_interval", "compare_auc", "epsilon_bound", "roc", "tpr_at_fpr", "tpr_at_fpr_interval"],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PADDING_SHARE = 0.25  # of a row, at most
 PIECE_CHARACTERS = 2**20  # of a text, tokenized at once, in some 170 bytes a character
 SEAM_CHARACTERS = 1000  # on each side of a border between pieces: no token and no merge of tokens reaches so far
+CHARACTERS_A_TOKEN = 4  # a guess, for English
 STRETCHES = 8  # of texts of similar length that each part of a pass has: parts take about equally long
 SECONDS_A_PART = 10.0  # of work: an interruption costs no more, except for one batch
 T = TypeVar("T")
@@ -41,6 +42,25 @@ def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: in
         whole, *halves = map(len, encode(tokenizer, [before + after, before, after]))
         n_all += whole - sum(halves)
     return beginning[:n_tokens], n_all
+
+
+def n_unread(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: Sequence[int]) -> int:
+    """How many of a text's characters come after these tokens, its first; -1 where the tokenizer does not say."""
+    n_characters = 0
+    while tokenizer.is_fast and n_characters < len(text):  # of a long text no more is tokenized than is needed
+        n_characters = 2 * max(n_characters, CHARACTERS_A_TOKEN * len(token_ids))
+        ids, ends = encode_with_ends(tokenizer, text[:n_characters])
+        is_enough = len(ids) >= len(token_ids) + SEAM_CHARACTERS or n_characters >= len(text)
+        if is_enough and ids[: len(token_ids)] == list(token_ids):
+            return len(text) - max(ends[: len(token_ids)])
+    return -1
+
+
+def encode_with_ends(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[int]]:
+    """The token ids of a text, as `encode` gives them, and where in the text each token ends."""
+    options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    encoded = tokenizer(text, return_offsets_mapping=True, **options)
+    return encoded["input_ids"], [end for _, end in encoded["offset_mapping"]]
 
 
 def longest_first(things: Sequence[Sequence[Any]]) -> list[int]:

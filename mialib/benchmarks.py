@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.plain import plain_array, plain_indices, plain_list
+from mialib.plain import check_one_of, plain_array, plain_indices, plain_list
 from mialib.text import check_texts, count_words, cut_to_words, excerpt, split_into_snippets
 
 PARTS = ("head", "middle", "tail")  # of a long document
@@ -35,23 +35,20 @@ class Benchmark:
 
     def __post_init__(self) -> None:
         texts, labels = tuple(check_texts(self.texts, self.name)), plain_array(self.labels, f"{self.name}, labels")
-        if len(texts) != len(labels):
-            raise ValueError(f"{self.name}: {len(texts)} texts but {len(labels)} labels")
         for what in ("domains", "sources", "times", "validation"):
-            values = tuple(plain_list(getattr(self, what), f"{self.name}, {what}"))
-            if values and len(values) != len(labels) and what != "validation":
+            object.__setattr__(self, what, tuple(plain_list(getattr(self, what), f"{self.name}, {what}")))
+        optional = {what: getattr(self, what) or texts for what in ("domains", "sources", "times")}
+        for what, values in {"labels": labels, **optional}.items():
+            if len(values) != len(texts):
                 raise ValueError(f"{self.name}: {len(texts)} texts but {len(values)} {what}")
-            object.__setattr__(self, what, values)
         label_of: dict[str, int] = {}
         for i, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True)):
             if label not in (0, 1):
                 raise ValueError(f"{self.name}, text {i}: label {label!r} is neither 0 nor 1 (1 = member)")
             # Two different texts may well begin alike, so only whole texts must differ.
             if label_of.setdefault(text, label) != label and self.n_words is None:
-                raise ValueError(
-                    f"{self.name}: texts {texts.index(text)} and {i} are the same text with labels "
-                    f"{label_of[text]} and {label}: {excerpt(text)}"
-                )
+                pair = f"texts {texts.index(text)} and {i} are one text with both labels"
+                raise ValueError(f"{self.name}: {pair}: {excerpt(text)}")
         if len(set(labels.tolist())) < 2:
             only = "members" if 1 in labels else "non-members"
             raise ValueError(f"{self.name}: all {len(labels)} texts are {only}; a benchmark needs both")
@@ -115,6 +112,5 @@ def snippets_at(snippets: Sequence[str], part: str) -> Sequence[str]:
     """The snippets at one place of a text, or "all"; see `Benchmark.snippets`."""
     middle = len(snippets) // 2
     places = {"all": slice(None), "head": slice(1), "middle": slice(middle, middle + 1), "tail": slice(-2, None)}
-    if part not in places:
-        raise ValueError(f"unknown part {part!r} of a document; known: {', '.join(PARTS)}")
+    check_one_of(part, places, "part of a document")
     return snippets[places[part]]

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from mialib.model_selection import Indices, stratified_split
-from mialib.plain import plain_array, plain_list
+from mialib.plain import check_one_of, plain_array, plain_list
 from mialib.text import check_texts
 
 if TYPE_CHECKING:
@@ -148,8 +148,7 @@ def blind_scores(
     """
     from sklearn.model_selection import StratifiedGroupKFold
 
-    if kind not in BLIND:
-        raise ValueError(f"unknown blind baseline {kind!r}; known: {', '.join(BLIND)}")
+    check_one_of(kind, BLIND, "blind baseline")
     texts, labels = check_texts(texts, "texts"), plain_array(labels, "labels")
     if groups is None:
         groups = np.unique(np.array(texts, object), return_inverse=True)[1]

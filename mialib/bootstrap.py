@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.metrics import RESAMPLES, FloatArray, Interval, auc_interval, certain_within
+from mialib.metrics import RESAMPLES, FloatArray, Interval, auc_interval, certain_within, check_level
 
 ENDS = ((1 - 0.95) / 2, (1 + 0.95) / 2)  # of an interval, as quantiles
 
@@ -37,8 +37,7 @@ def at_level(interval: Interval, level: float) -> Interval:
     """
     from scipy.stats import norm
 
-    if not 0 < level < 1:
-        raise ValueError(f"a level lies between 0 and 1, both excluded, got {level}")
+    check_level(level)
     scale = float(norm.ppf((1 + level) / 2) / norm.ppf((1 + interval.level) / 2))
     low, high = (interval.estimate + scale * (end - interval.estimate) for end in (interval.low, interval.high))
     return Interval(interval.estimate, low, high, level)

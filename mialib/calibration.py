@@ -12,7 +12,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from mialib.metrics import FloatArray, Interval, check_level, clopper_pearson, threshold_at_fpr
-from mialib.plain import plain_array
+from mialib.plain import check_share, finite_numbers
 
 KNOWN = "the scores of known non-members"
 DIVISIONS, MOST_COUNTED = 19_999, 1000  # how many divisions are drawn; the most texts whose divisions are all counted
@@ -27,7 +27,7 @@ def p_values(scores: ArrayLike, non_member_scores: ArrayLike) -> FloatArray:
     p-value of p or less (Phipson and Smyth 2010). That share is over the draw of the known non-members too, and the
     p-values are not independent (Bates et al. 2023). ValueError for scores that are no list of finite numbers.
     """
-    scores, known = check_scores(scores, "scores"), np.sort(check_scores(non_member_scores, KNOWN, at_least=1))
+    scores, known = finite_numbers(scores, "scores"), np.sort(finite_numbers(non_member_scores, KNOWN, at_least=1))
     n_as_high = len(known) - np.searchsorted(known, scores, side="left")
     return (1 + n_as_high) / (len(known) + 1)
 
@@ -41,9 +41,8 @@ def flagged_up_to(p: ArrayLike, fdr: float) -> float:
     it the bound holds: Bates et al. 2023, for scores without ties; ties make p-values larger. It takes texts for drawn
     independently, so leave copies out. ValueError for an FDR outside (0, 1).
     """
-    p = check_scores(p, "p-values", at_least=1)
-    if not 0 < fdr < 1:
-        raise ValueError(f"a target FDR lies between 0 and 1, both excluded, got {fdr}")
+    p = finite_numbers(p, "p-values", at_least=1)
+    check_share(fdr, "a target FDR")
     adjusted = scipy.stats.false_discovery_control(p).round(12)  # so that 0.1 is not 0.10000000000000002
     return float(p[adjusted <= fdr].max(initial=0))
 
@@ -57,11 +56,9 @@ def share_of_members(p: ArrayLike, n_known: int, level: float = 0.95) -> Interva
     interval does not bound it. The lower end does, with confidence (1 + level) / 2.
 
     The interval divides the ends of two others, each of level (1 + level) / 2: Clopper and Pearson's for q, and that of
-    b, which is Beta(n + 1 - k, k) over draws of known non-members. Leave copies out. ValueError for no known ones.
+    b, which is Beta(n + 1 - k, k) over draws of known non-members. Leave copies out.
     """
-    p = check_scores(p, "p-values", at_least=1)
-    if n_known < 1:
-        raise ValueError(f"{KNOWN}: at least one is needed, got {n_known}")
+    p = finite_numbers(p, "p-values", at_least=1)
     check_level(level)
     k = math.floor(LAMBDA * (n_known + 1))
     q = clopper_pearson(int((p > LAMBDA).sum()), len(p), (1 + level) / 2)
@@ -102,7 +99,7 @@ def decide(
     end, for the number that do lie above, errs on the safe side. ValueError for an FPR outside (0, 1), a score that is
     not finite, and too few known non-members, saying how many are needed.
     """
-    known = check_scores(non_member_scores, KNOWN, at_least=1)
+    known = finite_numbers(non_member_scores, KNOWN, at_least=1)
     n = len(known)
     n_allowed = may_lie_above(n, fpr, is_confident=is_confident, level=level)
     if n_allowed is None:
@@ -129,24 +126,11 @@ def may_lie_above(n_known: int, fpr: float, *, is_confident: bool = False, level
 
 def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> int:
     """The fewest known non-members that allow a threshold for a target FPR: none of them may lie above it."""
-    if not 0 < fpr < 1:
-        raise ValueError(f"a target FPR lies between 0 and 1, both excluded, got {fpr}")
+    check_share(fpr, "a target FPR")
     check_level(level)
     if is_confident:  # the upper end for 0 of n: (1 - level) / 2 = (1 - fpr)^n
         return math.ceil(math.log((1 - level) / 2) / math.log1p(-fpr) - 1e-9)
     return math.ceil(1 / fpr - 1 - 1e-9)
-
-
-def check_scores(scores: ArrayLike, name: str, at_least: int = 0) -> FloatArray:
-    """Scores as (N,) float64; ValueError where they are no list, fewer than needed, or one of them is not finite."""
-    scores = plain_array(scores, name, np.float64)
-    if scores.ndim != 1 or len(scores) < at_least:
-        how_many = f", and at least {at_least}" if at_least else ""
-        raise ValueError(f"{name}: a list is needed, a number for each text{how_many}; got shape {scores.shape}")
-    if not np.isfinite(scores).all():
-        i = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise ValueError(f"{name}: number {i} is {scores[i]}, which is not finite")
-    return scores
 
 
 def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
@@ -162,8 +146,8 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     many texts to count all divisions, `DIVISIONS` random ones are drawn, always the same, and no p-value is below
     1 / (DIVISIONS + 1). One text has the p-value that `p_values` gives.
     """
-    scores = check_scores(scores, "the scores of a set", at_least=1)
-    known = check_scores(non_member_scores, KNOWN, at_least=1)
+    scores = finite_numbers(scores, "the scores of a set", at_least=1)
+    known = finite_numbers(non_member_scores, KNOWN, at_least=1)
     if len(scores) == 1:
         return float(p_values(scores, known)[0])
     ranks = scipy.stats.rankdata(np.concatenate([scores, known]))
@@ -200,7 +184,7 @@ def share_above_zero(scores: ArrayLike, level: float = 0.95) -> Interval:
     a share of its own, which depends on its texts and the model, so compare sets of one kind. The interval is Clopper
     and Pearson's and takes the texts for independent. ValueError where no text counts.
     """
-    scores = check_scores(scores, "the scores of a set")
+    scores = finite_numbers(scores, "the scores of a set")
     if not (n := int(np.count_nonzero(scores))):
         raise ValueError("the scores of a set: none differs from 0; CoDeC needs texts of at least 12 tokens")
     return clopper_pearson(int((scores > 0).sum()), n, level)
@@ -208,4 +192,4 @@ def share_above_zero(scores: ArrayLike, level: float = 0.95) -> Interval:
 
 def non_use_p_value(scores: ArrayLike, member_scores: ArrayLike) -> float:
     """`set_p_value` against the claim that a set was trained on: do its texts score lower than known members?"""
-    return set_p_value(-check_scores(scores, "the scores of a set"), -check_scores(member_scores, "known members"))
+    return set_p_value(-finite_numbers(scores, "the scores of a set"), -finite_numbers(member_scores, "known members"))

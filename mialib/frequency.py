@@ -63,8 +63,6 @@ class TokenFrequency:
         with readable(path, "token frequencies"):
             table = pq.read_table(path, page_checksum_verification=True)
             metadata = json.loads((table.schema.metadata or {}).get(b"mialib", b"{}"))
-            if set(metadata) != {"name", "tokenizer"}:
-                raise ValueError(f"{path} holds no token frequencies")
             return cls(counts=table.column("count").to_numpy(), **metadata)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy  # which loads stats, optimize and special when they are first used
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.plain import plain_array
+from mialib.plain import check_share, finite_numbers, plain_array
 
 FloatArray = NDArray[np.float64]
 
@@ -47,18 +47,12 @@ class Comparison:
 
 def split_scores(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """The members' and the non-members' scores, (m,) and (n,), checked as this module says."""
-    labels, scores = plain_array(labels, "labels"), plain_array(scores, "scores", np.float64)
-    if labels.shape != scores.shape or labels.ndim != 1:
+    labels, scores = plain_array(labels, "labels"), finite_numbers(scores, "scores")
+    if labels.shape != scores.shape:
         raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
-    if wrong := sorted(set(np.unique(labels).tolist()) - {0, 1}):
-        raise ValueError(f"label {wrong[0]!r} is neither 0 nor 1 (1 = member)")
-    if not np.isfinite(scores).all():
-        i = int(np.flatnonzero(~np.isfinite(scores))[0])
-        raise ValueError(f"score {scores[i]} of text {i} is not finite")
-    members, non_members = scores[labels == 1], scores[labels == 0]
-    if not len(members) or not len(non_members):
-        raise ValueError(f"{len(members)} members and {len(non_members)} non-members; both are needed")
-    return members, non_members
+    if (classes := np.unique(labels).tolist()) != [0, 1]:
+        raise ValueError(f"labels are 0 and 1 (1 = member), and both are needed; these are {classes}")
+    return scores[labels == 1], scores[labels == 0]
 
 
 def placements(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -79,14 +73,8 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
     """The AUC of each row of scores, (R, N) -> (R,): what `auc` gives, for a whole grid at once."""
-    labels, scores = plain_array(labels, "labels"), plain_array(scores, "scores", np.float64)
-    if scores.ndim != 2 or not len(scores):
-        raise ValueError(f"one row of scores or more is needed, got scores of shape {scores.shape}")
-    members, non_members = split_scores(labels, scores[0])
-    if not np.isfinite(scores).all():
-        row, i = np.argwhere(~np.isfinite(scores))[0]
-        raise ValueError(f"score {scores[row, i]} of text {i} in row {row} is not finite")
-    m, n = len(members), len(non_members)
+    labels, scores = plain_array(labels, "labels"), finite_numbers(scores, "scores", n_axes=2, at_least=1)
+    m, n = map(len, split_scores(labels, scores[0]))
     of_members = scipy.stats.rankdata(scores, axis=1)[:, labels == 1].sum(axis=1)
     return (of_members - m * (m + 1) / 2) / (m * n)
 
@@ -126,8 +114,7 @@ def exponential_variance(auc: float, m: int, n: int) -> float:
 
 def check_level(level: float) -> None:
     """ValueError for a confidence level outside (0, 1)."""
-    if not 0 < level < 1:
-        raise ValueError(f"a level of confidence lies between 0 and 1, such as 0.95; got {level}")
+    check_share(level, "a level of confidence")
 
 
 def certain_within(n: int, level: float) -> float:
@@ -194,8 +181,7 @@ def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
 
     It is a non-member's score, or -inf for an FPR of 1.
     """
-    if not 0 <= fpr <= 1:
-        raise ValueError(f"an FPR lies in [0, 1], got {fpr}")
+    check_share(fpr, "an FPR", or_all=True)
     n = non_members.shape[-1]
     n_accepted = int(np.floor(fpr * n + 1e-9))  # the tolerance keeps 0.05 * 1000 = 50 from rounding down to 49
     if n_accepted == n:

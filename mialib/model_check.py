@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mialib.batches import encode, right_padded
-from mialib.models import LoadedModel, fast_products
+from mialib.models import ORDINARY_TEXTS, LoadedModel, fast_products, multimodal_error
 from mialib.token_stats import check_likely
 
 if TYPE_CHECKING:
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Of several kinds: a model, or its tokenizer, may know one of them alone.
-ORDINARY_TEXTS = (
-    "The river rises in the hills above the old mill and runs south through three villages to the sea.",
-    "这条河发源于北方的山地，向南流经三个村庄，最后流入大海。",
-    "def mean(values):\n    return sum(values) / len(values)\n",
-)
 N_TOKENS = 8  # of each: among few tokens one that is changed shows more
 # Distances of logits, as a share of the largest.
 SAME_LOGITS = 1e-6
@@ -46,7 +40,7 @@ def check_model(loaded: LoadedModel) -> torch.nn.Linear | None:
     except Exception as error:
         if loaded.model.config.get_text_config() is loaded.model.config:
             raise
-        raise is_multimodal(name, family, (str(error).splitlines() or ["?"])[0]) from error
+        raise multimodal_error(name, family, (str(error).splitlines() or ["?"])[0]) from error
     if not logits.isfinite().all():
         return _head_of(loaded, logits, hidden)  # the first text that is scored says where
     largest = logits.abs().max()
@@ -70,27 +64,19 @@ def check_model(loaded: LoadedModel) -> torch.nn.Linear | None:
 def _ordinary_inputs(loaded: LoadedModel) -> tuple[torch.Tensor, list[int]]:
     """Ordinary texts as token ids, (texts, n), the first one twice with two last tokens; and their lengths.
 
-    ValueError for a context, tokenizer or start token that is not the model's.
+    ValueError for a tokenizer or start token that is not the model's.
     """
     tokenizer, name, n_embedded = loaded.tokenizer, loaded.name, loaded.n_embedded
-    if loaded.max_tokens < 1:
-        raise ValueError(f"model {name}: a context of {loaded.max_tokens} tokens; its config.json is wrong")
     texts = encode(tokenizer, ORDINARY_TEXTS)
     if not texts[0]:
         raise ValueError(f"model {name}: its tokenizer makes no token of {ORDINARY_TEXTS[0]!r}; are its files there?")
-    for token_id in loaded.start_token_ids:
-        if token_id >= n_embedded:
-            raise ValueError(
-                f"model {name}: its start token {tokenizer.convert_ids_to_tokens(token_id)!r} is number {token_id} of "
-                f"the tokenizer, and the model embeds {n_embedded} tokens; give another start token, or none "
-                "(--start-token none)"
-            )
     added = tokenizer.get_added_vocab()  # such as <pad>, which no text gives
-    token_id, token = max((number, token) for token, number in tokenizer.get_vocab().items() if token not in added)
-    if token_id >= n_embedded:
+    token_ids = {number for token, number in tokenizer.get_vocab().items() if token not in added}
+    if (token_id := max({*token_ids, *loaded.start_token_ids})) >= n_embedded:
+        token = tokenizer.convert_ids_to_tokens(token_id)
         raise ValueError(
-            f"model {name}: its tokenizer has a token number {token_id} ({token!r}) and the model embeddings of "
-            f"{n_embedded}; it is another model's tokenizer"
+            f"model {name} embeds {n_embedded} tokens, and its tokenizer has a number {token_id} ({token!r}); is it "
+            "another model's tokenizer, or its start token another's (--start-token)?"
         )
     rows = [[*loaded.start_token_ids, *ids][: min(N_TOKENS, loaded.max_tokens)] for ids in texts]
     rows = [row for row in rows if max(row) < n_embedded and len(set(row)) > 1]
@@ -105,12 +91,12 @@ def _logits_and_hidden_states(model: PreTrainedModel, inputs: torch.Tensor) -> t
     """The whole model's logits, float32, and what its base alone makes of the same inputs, where it says so."""
     base_outputs: list[torch.Tensor | None] = []
 
-    def keep(_: object, args: tuple[Any, ...], given: dict[str, Any], output: Any) -> None:
-        others = [value for key, value in given.items() if isinstance(value, torch.Tensor) and key != "input_ids"]
-        if not others and (args == (inputs,) or given.get("input_ids") is inputs):  # as scoring calls it
+    def record(_: object, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        tensors = [key for key, value in keywords.items() if isinstance(value, torch.Tensor) and key != "input_ids"]
+        if not tensors and (arguments == (inputs,) or keywords.get("input_ids") is inputs):  # as scoring calls it
             base_outputs.append(getattr(output, "last_hidden_state", None))
 
-    hook = model.base_model.register_forward_hook(keep, with_kwargs=True)
+    hook = model.base_model.register_forward_hook(record, with_kwargs=True)
     try:
         logits = model(inputs, use_cache=False).logits.float()
     finally:
@@ -133,11 +119,3 @@ def _head_of(loaded: LoadedModel, logits: torch.Tensor, hidden: torch.Tensor | N
     if not (is_same and hasattr(model, "hf_device_map")):  # a spread model's head is moved to where it is needed
         logger.warning("%s: the head alone does not give its logits; running the whole model", model.name_or_path)
     return None
-
-
-def is_multimodal(name: str, family: str, why: str) -> ValueError:
-    """What to raise for a model that reads more than text."""
-    return ValueError(
-        f"model {name} is multimodal ({family}), and its part for texts can't be scored alone ({why}); give a language "
-        "model of texts alone"
-    )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mialib.metrics import FloatArray, aucs
+from mialib.plain import check_share
 
 Indices = NDArray[np.int64]
 Grid = Mapping[str, Sequence[float]]
@@ -44,8 +45,7 @@ def stratified_split(
 
     With `document`, the number of each text's document (N,), whole documents are dealt out: pieces of one are alike.
     """
-    if not 0 < share < 1:
-        raise ValueError(f"a share to deal out lies in (0, 1), got {share}")
+    check_share(share, "a share to deal out")
     labels, rng = np.asarray(labels), np.random.default_rng(seed)
     document = np.arange(len(labels)) if document is None else np.asarray(document)
     documents, at = np.unique(document, return_index=True)

@@ -12,7 +12,7 @@ from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING, cast
 
-from mialib.store import hash_of
+from mialib.store import hash_of, version
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,12 @@ logger = logging.getLogger(__name__)
 # DC-PDD (Section 4) prepends these instead of the tokenizer's own start token. The public code of Min-K% Prob and
 # Min-K%++ takes what the tokenizer adds by itself, which is nothing for Pythia.
 START_TOKEN_OF_FAMILY = {"opt": "<s>", "baichuan": "</s>"}
+# Of several kinds: a model, or its tokenizer, may know one of them alone.
+ORDINARY_TEXTS = (
+    "The river rises in the hills above the old mill and runs south through three villages to the sea.",
+    "这条河发源于北方的山地，向南流经三个村庄，最后流入大海。",
+    "def mean(values):\n    return sum(values) / len(values)\n",
+)
 _ROUNDING = RLock()
 LEAST_PARAMETERS = 10_000_000  # of a model whose products oneDNN multiplies
 
@@ -109,6 +115,11 @@ def pick_device(device: str = "auto") -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def device_type(device: str = "auto") -> str:
+    """The type of `pick_device`. torch, which takes seconds to import, is asked only if it may have a GPU."""
+    return "cpu" if device == "auto" and version("torch").endswith("+cpu") else pick_device(device).type
 
 
 def free_bytes(device: torch.device) -> int:
@@ -217,3 +228,11 @@ def exact_products(*factors: torch.Tensor) -> Iterator[None]:
     are_bfloat16 = all(of.dtype == torch.bfloat16 and of.device.type == "cpu" for of in factors)
     with _allowed_to_round() if are_bfloat16 else nullcontext():
         yield
+
+
+def multimodal_error(name: str, family: str, why: str) -> ValueError:
+    """What to raise for a model that reads more than text."""
+    return ValueError(
+        f"model {name} is multimodal ({family}), and its part for texts can't be scored alone ({why}); give a language "
+        "model of texts alone"
+    )

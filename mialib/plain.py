@@ -3,7 +3,7 @@
 A list, tuple, generator, pandas Series of any index, NumPy, Arrow or `datasets` column of equal values mean the same.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from numbers import Number
 from typing import Any
 
@@ -30,20 +30,36 @@ def plain_array(values: ArrayLike, name: str, dtype: DTypeLike | None = None) ->
         array = np.array(array.tolist()) if array.dtype.kind == "O" else array  # as of pandas' own kinds of integers
     except (ValueError, TypeError, RuntimeError) as error:  # torch's, of a tensor with gradients, is of the last kind
         raise ValueError(f"{name}: numbers are expected ({error})") from None
-    if not array.ndim:
-        raise ValueError(f"{name}: a list is expected, got {_described(values)}")
-    if array.dtype.kind not in "biuf":
-        wrong = next((value for value in array.flat if not isinstance(value, Number)), array)
-        raise ValueError(f"{name}: numbers are expected, got {_described(wrong)}")
+    if not array.ndim or array.dtype.kind not in "biuf":
+        wrong = next((value for value in array.flat if not isinstance(value, Number)), values)
+        raise ValueError(f"{name}: a list of numbers is expected, got {_described(wrong)}")
     return array
+
+
+def finite_numbers(values: ArrayLike, name: str, n_axes: int = 1, at_least: int = 0) -> NDArray[np.float64]:
+    """Numbers as float64; ValueError, with the name, for another shape, too few, and one that is not finite."""
+    array = plain_array(values, name, np.float64)
+    if array.ndim != n_axes or len(array) < at_least:
+        wanted = f"{n_axes} axes" if n_axes > 1 else "a list"
+        raise ValueError(f"{name}: {wanted} of at least {at_least} is expected, got the shape {array.shape}")
+    if len(wrong := np.argwhere(~np.isfinite(array))):
+        at = tuple(wrong[0].tolist())
+        raise ValueError(f"{name}: number {', '.join(map(str, at))} is {array[at]}, which is not finite")
+    return array
+
+
+def check_share(share: float, name: str, *, or_all: bool = False) -> None:
+    """ValueError for a share outside (0, 1), or outside [0, 1] where none or all will do."""
+    if not (0 < share < 1 or (or_all and share in (0, 1))):
+        raise ValueError(f"{name} lies between 0 and 1{'' if or_all else ', both excluded'}; got {share:g}")
 
 
 def plain_numbers(values: ArrayLike, name: str) -> NDArray[np.int64]:
     """A list of whole numbers, (N,); ValueError where one is not whole."""
-    given = plain_array(values, name)
-    if given.ndim != 1 or (given != np.floor(given)).any():
-        raise ValueError(f"{name}: a list of whole numbers is expected, got {given.dtype} of shape {given.shape}")
-    return given.astype(np.int64)
+    numbers = plain_array(values, name)
+    if numbers.ndim != 1 or (numbers != np.floor(numbers)).any():
+        raise ValueError(f"{name}: a list of whole numbers is expected, got {numbers.dtype} of shape {numbers.shape}")
+    return numbers.astype(np.int64)
 
 
 def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
@@ -51,15 +67,21 @@ def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
 
     ValueError for a mask of another length and for a number that is not whole; IndexError for one that is too large.
     """
-    given = plain_array(indices, name)
-    if given.dtype.kind == "b":
-        if given.shape != (n,):
-            raise ValueError(f"{name}: a mask of {n} values is expected, got one of shape {given.shape}")
-        return np.flatnonzero(given)
-    numbers = plain_numbers(given, name)
+    array = plain_array(indices, name)
+    if array.dtype.kind == "b":
+        if array.shape != (n,):
+            raise ValueError(f"{name}: a mask of {n} values is expected, got one of shape {array.shape}")
+        return np.flatnonzero(array)
+    numbers = plain_numbers(array, name)
     if len(wrong := numbers[(numbers >= n) | (numbers < -n)]):
         raise IndexError(f"{name}: number {wrong[0]} of {n}")
     return numbers
+
+
+def check_one_of(name: str, known: Iterable[str], what: str) -> None:
+    """ValueError for a name that is none of the known ones."""
+    if name not in (names := list(known)):
+        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(names)}")
 
 
 def _check_unmasked(values: Any, name: str) -> None:

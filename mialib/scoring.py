@@ -19,19 +19,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from mialib.batches import (
+    CHARACTERS_A_TOKEN,
     PIECE_CHARACTERS,
-    SEAM_CHARACTERS,
     encode,
     encode_beginning,
     in_parts,
     longest_first,
+    n_unread,
     part_of_each,
     right_padded,
     token_batches,
@@ -51,9 +52,6 @@ from mialib.text import check_texts, excerpt
 from mialib.token_stats import StatsPart, TokenRow, TokenStats
 from mialib.versions import versions_of
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 logger = logging.getLogger(__name__)
 
 Floats = NDArray[np.floating]
@@ -62,7 +60,6 @@ Statistics = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 LOWEST = -1e4  # e^d is 0 long before; keeps d e^d from being -inf * 0 where a model masks tokens out
 TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 32768, "mps": 4096}  # padding included; fewer where memory is short
 TEXTS_AT_ONCE, CHARACTERS_AT_ONCE = 1024, 2**22  # tokenized ahead
-CHARACTERS_A_TOKEN = 4  # a guess, for English
 # Float32 logits of one chunk of rows. A GPU reads the whole output head again for each chunk, which on an H200 takes
 # less time than the product from some 200 rows on; at a vocabulary of 262,144 these are 512 rows. A processor works by
 # rows only for a model that runs whole, else by columns.
@@ -171,25 +168,6 @@ def fitting_tokens(loaded: LoadedModel, *, every_layer: bool = False) -> int:
     # Of a layer, in the weights' type: hidden states, queries, keys, values and their kin, and the MLP's inner layer.
     bytes_a_token = (10 * width + 3 * inner + kept) * loaded.model.dtype.itemsize
     return max(1, min(TOKENS_PER_BATCH[device.type], free_bytes(device) // 2 // bytes_a_token))
-
-
-def n_unread(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: Sequence[int]) -> int:
-    """How many of a text's characters come after these tokens, its first; -1 where the tokenizer does not say."""
-    n_characters = 0
-    while tokenizer.is_fast and n_characters < len(text):  # of a long text no more is tokenized than is needed
-        n_characters = 2 * max(n_characters, CHARACTERS_A_TOKEN * len(token_ids))
-        ids, ends = encode_with_ends(tokenizer, text[:n_characters])
-        is_enough = len(ids) >= len(token_ids) + SEAM_CHARACTERS or n_characters >= len(text)
-        if is_enough and ids[: len(token_ids)] == list(token_ids):
-            return len(text) - max(ends[: len(token_ids)])
-    return -1
-
-
-def encode_with_ends(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[int]]:
-    """The token ids of a text, as `batches.encode` gives them, and where in the text each token ends."""
-    options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-    encoded = tokenizer(text, return_offsets_mapping=True, **options)
-    return encoded["input_ids"], [end for _, end in encoded["offset_mapping"]]
 
 
 class LoadedScorer:

@@ -17,15 +17,14 @@ SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a sc
 
 def check_texts(texts: Iterable[Any], name: str) -> list[str]:
     """The texts of any container as plain strings; ValueError that names the first that is no text, or is blank."""
-    given = [str(text) if isinstance(text, str) else text for text in plain_list(texts, name)]  # NumPy's own too
-    for i, text in enumerate(given):
-        if not isinstance(text, str):
-            raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {short_repr(text)}")
-        if not text or text.isspace():
-            raise ValueError(f"{name}, text {i} is empty")
-        if HALF_PAIR.search(text):
-            raise ValueError(f"{name}, text {i} holds half of a surrogate pair, which is no text: {excerpt(text)}")
-    return given
+    plain = [str(text) if isinstance(text, str) else text for text in plain_list(texts, name)]  # NumPy's own too
+    for i, text in enumerate(plain):
+        if not isinstance(text, str) or not text or text.isspace() or HALF_PAIR.search(text):
+            got = f"{type(text).__name__} {short_repr(text)}"
+            raise ValueError(
+                f"{name}, text {i}: a text, neither blank nor with half of a character, is expected; got {got}"
+            )
+    return plain
 
 
 def excerpt(text: str, n_characters: int = 60) -> str:
@@ -36,6 +35,13 @@ def excerpt(text: str, n_characters: int = 60) -> str:
 def bare(text: str) -> str:
     """A text without white space: texts that differ only in that are copies of each other."""
     return "".join(text.split())
+
+
+def check_apart(known: Iterable[str], texts: Iterable[str], name: str) -> None:
+    """ValueError, with the name of the known texts, where one of them is among the texts to score."""
+    scored = set(map(bare, texts))
+    if same := next((text for text in known if bare(text) in scored), None):
+        raise ValueError(f"{name}: {excerpt(same)} is among the texts to score; give others")
 
 
 def first_ones(texts: Iterable[str]) -> list[int]:

@@ -77,13 +77,10 @@ class TokenStats(Sequence[TokenRow]):
     def __post_init__(self) -> None:
         if not len(self.n_unread):
             object.__setattr__(self, "n_unread", -np.sign(self.n_cut))
-        total = int(self.offsets[-1])
-        for name in COLUMNS:
-            if len(getattr(self, name)) != total:
-                raise ValueError(f"column {name} has {len(getattr(self, name))} entries, the offsets say {total}")
-        for name in ("n_cut", "n_unread"):
-            if len(getattr(self, name)) != len(self):
-                raise ValueError(f"{name} has {len(getattr(self, name))} entries for {len(self)} texts")
+        sizes = dict.fromkeys(COLUMNS, int(self.offsets[-1])) | {"n_cut": len(self), "n_unread": len(self)}
+        for name, n in sizes.items():
+            if len(getattr(self, name)) != n:
+                raise ValueError(f"column {name} has {len(getattr(self, name))} entries, and {n} are expected")
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -208,8 +205,6 @@ class TokenStats(Sequence[TokenRow]):
             header = json.loads((file.schema_arrow.metadata or {}).get(b"mialib", b"{}"))
             if header.get("format") != FORMAT:
                 raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT}")
-            if missing := {"n_cut", *COLUMNS} - set(file.schema_arrow.names):
-                raise ValueError(f"{path}: token statistics without the column {min(missing)}")
 
             def entries(name: str) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
                 """Of some texts at a time, a column's entries, and how many each text has."""
@@ -222,8 +217,6 @@ class TokenStats(Sequence[TokenRow]):
             for name, column in columns.items():
                 text = 0
                 for numbers, lengths in entries(name):
-                    if not np.array_equal(lengths, n_tokens[text : text + len(lengths)]):
-                        raise ValueError(f"{path}: texts have other numbers of tokens in {name} than in log_prob")
                     column[offsets[text] : offsets[text + len(lengths)]] = numbers
                     text += len(lengths)
             names = [name for name in ("n_cut", "n_unread") if name in file.schema_arrow.names]  # older files lack one

@@ -11,7 +11,7 @@ import yaml
 from clones import python_path
 
 from mialib.catalog import hub as mialib_hub
-from mialib.catalog.models import unload
+from mialib.catalog.loading import unload
 
 CHILD = """
 import sys

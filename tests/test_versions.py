@@ -24,7 +24,8 @@ from mialib.attacks import activations, neighbors, probe
 from mialib.benchmarks import Benchmark
 from mialib.bootstrap import document_auc_interval
 from mialib.catalog import logprobs
-from mialib.catalog.models import load_scorer, load_tokenizer
+from mialib.catalog.loading import load_scorer
+from mialib.catalog.models import load_tokenizer
 from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import count_tokens

@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 from transformers import BatchEncoding
 
 from mialib import DETECTORS, detect
-from mialib.catalog.models import load_scorer
+from mialib.catalog.loading import load_scorer
 from mialib.passes.inputs import Target, inputs_of, load_inputs
 from mialib.passes.needs import text_before
 from mialib.store import DATA, write_json

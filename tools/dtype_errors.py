@@ -26,7 +26,7 @@ import torch
 
 from mialib import Scorer, auc, compare_auc, detect
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.models import load_model
+from mialib.catalog.loading import load_model
 from mialib.catalog.sources import Dtype
 from mialib.detectors import DETECTORS
 from mialib.models import pick_device

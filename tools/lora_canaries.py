@@ -16,7 +16,7 @@ import time
 import torch
 from peft import LoraConfig, get_peft_model
 
-from mialib.catalog.models import load_model
+from mialib.catalog.loading import load_model
 from mialib.shared.files import load_texts
 
 MODEL = "smollm2-135m"

@@ -19,7 +19,7 @@ from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.sources import find
-from mialib.models import pick_device
+from mialib.models import device_type
 from mialib.passes.inputs import Inputs, Target, load_inputs
 from mialib.shared.schema import one_line
 from replication import blind_tables
@@ -52,7 +52,7 @@ def begin() -> None:
 def check_size(model: str) -> None:
     """Unavailable for a model so large, by its config, that a processor would take days, where there is no GPU."""
     source = find(model)
-    if source.has_weights and source.is_fetched and pick_device().type == "cpu":
+    if source.has_weights and source.is_fetched and device_type() == "cpu":
         billions = source.count_parameters(embeddings=True) / 1e9
         if billions > BILLIONS_WITHOUT_GPU:
             raise Unavailable(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mialib.batches import encode_with_ends
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.sources import find
 from mialib.detectors import (
@@ -38,7 +39,6 @@ from mialib.detectors import (
 from mialib.frequency import TokenFrequency
 from mialib.passes.inputs import NEEDS, Inputs, Target
 from mialib.reports.detection import NOTE
-from mialib.scoring import encode_with_ends
 from mialib.shared.files import load_texts
 from mialib.store import atomic_path, hash_of, mialib_version
 from mialib.text import excerpt, language_of

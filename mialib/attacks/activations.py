@@ -17,20 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mialib.attacks.head_loss import HeadLoss, one_thread
 from mialib.batches import encode, in_parts, right_padded, token_batches
 from mialib.cache import ARRAYS, Checkpoints, cached
-from mialib.catalog.models import (
-    TRAINING_BYTES,
-    check_revision,
-    find_weights,
-    load_model,
-    load_scorer,
-    unload,
-)
-from mialib.model_check import check_model
+from mialib.catalog.hub import Unavailable
+from mialib.catalog.models import TRAINING_BYTES, find_weights
 from mialib.models import LoadedModel, fast_products, pick_device, rope_borders
-from mialib.scoring import fitting_tokens
 from mialib.store import hash_of, hash_texts
 from mialib.text import check_texts, excerpt
 from mialib.versions import versions_of
@@ -81,18 +72,18 @@ def activations(
 def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto", dtype: str = "auto") -> Pass:
     """`activations` from the cache, and how much of each text was cut."""
     name = model.model if isinstance(model, Proxy) else model
-    weights = find_weights(name)
-    key = weights.pass_key(device=device, dtype=dtype) | {"texts": hash_texts(texts)} | versions_of("activations")
+    key = find_weights(name).pass_key(device=device, dtype=dtype) | versions_of("activations")
+    key |= {"texts": hash_texts(texts)}
     if isinstance(model, Proxy):
         members = hash_texts(model.member_texts)
         key |= {"learning_rate": model.learning_rate, "epochs": model.epochs, "members": members}
 
     def make(checkpoints: Checkpoints) -> dict[str, NDArray[Any]]:
         if isinstance(model, Proxy):  # of so few texts that training it takes longest
-            check_revision(name, weights.revision, key["model"])
             return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
-        scorer = load_scorer(model, device=device, dtype=dtype, revision=key["model"])
-        return _run(scorer.loaded, texts, checkpoints)._asdict()
+        from mialib.catalog.loading import load_scorer
+
+        return _run(load_scorer(model, device=device, dtype=dtype).loaded, texts, checkpoints)._asdict()
 
     return Pass(**cached("activations", make, ARRAYS, ARRAYS, **key))
 
@@ -132,6 +123,8 @@ def _run(loaded: LoadedModel, texts: Sequence[str], checkpoints: Checkpoints | N
     `checkpoints` holds what an earlier run finished, and is given what this one does.
     """
     import torch
+
+    from mialib.scoring import fitting_tokens
 
     token_ids, n_cut = encode_prompts(loaded, texts)
     device = loaded.device
@@ -192,11 +185,16 @@ def train_proxy(
     """
     import torch
 
+    from mialib.attacks.head_loss import one_thread
+    from mialib.catalog.loading import load_model, unload
+    from mialib.model_check import check_model
+
     unload()  # the model itself, if it is still there: both need not fit
     source = find_weights(model)
     if source.is_of_few_bits:
         raise ValueError(f"{model}: its weights are of few bits, and the probe trains a copy; give the whole model")
-    source.check_fits(pick_device(device), TRAINING_BYTES)
+    if too_large := source.why_too_large(pick_device(device), TRAINING_BYTES):
+        raise Unavailable(too_large)
     loaded = load_model(model, device=device, dtype="float32")
     weights = loaded.model.requires_grad_(True)
     token_ids, _ = encode_prompts(loaded, member_texts)
@@ -223,6 +221,8 @@ def train_proxy(
 def _summed_loss(model: Any, head: torch.nn.Linear | None, token_ids: list[TokenIds]) -> torch.Tensor:
     """The loss of all tokens but the first of each text, summed, in nats; without the logits at once where it can."""
     import torch
+
+    from mialib.attacks.head_loss import HeadLoss
 
     inputs, lengths = right_padded(token_ids, model.device)
     is_real = torch.arange(inputs.shape[1] - 1, device=model.device) < lengths[:, None] - 1

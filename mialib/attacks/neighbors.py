@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.batches import are_apart, encode, in_parts, right_padded, token_batches
-from mialib.catalog.models import load_masked_model
+from mialib.catalog.loading import load_masked_model
 from mialib.models import rope_borders
 from mialib.progress import progress as progress_of
 from mialib.store import hash_texts
@@ -86,8 +86,6 @@ def make_neighbors(
     earlier run saved of the same texts. ValueError, naming the text, for one that has fewer neighbors than asked for.
     """
     texts = check_texts(texts, "texts to make neighbors of")
-    if n_neighbors < 1:
-        raise ValueError(f"n_neighbors is a positive number, got {n_neighbors}")
     model, tokenizer = load_masked_model(masked_lm)
     spaced, unspaced = _vocabularies(model, tokenizer, language)
     context = _context(model, tokenizer)
@@ -137,11 +135,6 @@ def neighbor_log_probs(
 
     `stats` are the texts' own statistics under that model. `found` and `save` are as for `make_neighbors`.
     """
-    if len(stats) != len(neighbors):
-        raise ValueError(f"statistics of {len(stats)} texts, and neighbors of {len(neighbors)}")
-    counts = {len(of_text) for of_text in neighbors}
-    if len(counts) > 1:
-        raise ValueError(f"all texts need equally many neighbors, they have from {min(counts)} to {max(counts)}")
     means = [row for part in found for row in part["log_prob"]]
 
     def means_of(i: int) -> list[float]:
@@ -157,7 +150,7 @@ def neighbor_log_probs(
             means += part
             if save and len(means) < len(neighbors):
                 save({"log_prob": np.array(part)})
-    return np.array(means).reshape(len(neighbors), max(counts, default=0))
+    return np.array(means).reshape(len(neighbors), -1 if len(neighbors) else 0)
 
 
 def log_probs_of_variants(scorer: LoadedScorer, own: TokenRow, variants: Sequence[str]) -> list[Floats]:

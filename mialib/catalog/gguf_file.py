@@ -1,9 +1,9 @@
-"""What a GGUF file says, as transformers has it: config, tokenizer, weights.
+"""Read a GGUF file as a model of transformers: config, tokenizer, weights.
 
 One walk over the file: each field is taken by an entry below or is one of `HARMLESS`, and each tensor becomes a weight
-or a factor of the rotary embedding. What is left over is refused by name: a field that nobody reads (a scaled RoPE, a
-soft-cap) makes another model of the same weights. What llama.cpp has in its code and not in the file (how Gemma scales
-its queries, the default RoPE base) stands here too.
+or a factor of the rotary embedding. A field that is left over, or has a value that can't be honoured, is refused by
+name: one that nobody reads (a scaled RoPE, a soft-cap) makes another model of the same weights. What llama.cpp has in
+its code and not in the file (how Gemma scales its queries, the default RoPE base) is here too.
 """
 
 from __future__ import annotations
@@ -64,17 +64,13 @@ SETTINGS = {  # a field of the architecture -> the config's names for it, of whi
     "ssm.time_step_rank": "time_step_rank",
 }
 # What the weights' shapes say too (and they are compared), so that a config needs no place for it.
-IN_SHAPES = {
-    "embedding_length",
-    "feed_forward_length",
-    "vocab_size",
-    "attention.head_count_kv",
-    "attention.key_length",
-    "attention.value_length",
-    "expert_feed_forward_length",
+IN_SHAPES = (
+    *("embedding_length", "feed_forward_length", "expert_feed_forward_length", "attention.head_count_kv"),
+    *("attention.key_length", "attention.value_length"),
     "context_length",  # Bloom has no limit
-}
+)
 NEEDED = ("context_length", "embedding_length", "block_count", "attention.head_count", "expert_used_count")
+EPSILONS = ("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon")  # each file has one
 FIXED = {  # the one value that can be honoured
     "attention.causal": True,
     "attention.clamp_kqv": 0.0,
@@ -114,6 +110,8 @@ ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_
 
 # --- what changes the cutting into tokens ---
 
+# By kind, what it is built from.
+TOKENIZER_FIELDS = {"gpt2": ("tokens", "merges"), "llama": ("tokens", "token_type", "scores")}
 UNKNOWN, CONTROL, USER_DEFINED, BYTE = 2, 3, 4, 6  # types of tokens
 GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 WORDS = (
@@ -139,14 +137,8 @@ PATTERNS = {
     )
     for name in names.split()
 }
-WHOLE_WORDS_FIRST = {
-    "llama-bpe",
-    "llama3",
-    "llama-v3",
-    "falcon3",
-    "lfm2",
-    "tekken",
-}  # a piece that is a token stays one
+# Where a piece that is a token stays one.
+WHOLE_WORDS_FIRST = ("llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2", "tekken")
 HARMLESS = re.compile(
     r"rope\.scaling\.finetuned$|tokenizer\.(chat_template|huggingface\.json)|"
     r"tokenizer\.ggml\.(add_\w+_token|\w+_token_ids?|token_type_count)$"
@@ -175,21 +167,13 @@ class GgufFile:
 
 
 def find_parts(path: Path) -> list[Path]:
-    """All files of a model, which may come as NAME-00001-of-00003.gguf and so on.
-
-    FileNotFoundError names one that is not there.
-    """
-    name = PART.search(path.name)
-    paths = [path]
+    """The files of a model, one or NAME-00001-of-00003.gguf and so on; FileNotFoundError names one that is missing."""
+    paths, name = [path], PART.search(path.name)
     if name:
         stem, n_parts = path.name[: name.start()], int(name[2])
         paths = [path.with_name(f"{stem}-{i:05d}-of-{n_parts:05d}.gguf") for i in range(1, n_parts + 1)]
-    for part in paths:
-        if not part.is_file():
-            raise FileNotFoundError(f"{part} does not exist; give another path" + ", or get all parts" * bool(name))
-        with part.open("rb") as file:
-            if file.read(4) != b"GGUF":
-                raise ValueError(f"{part} is no GGUF file; get it again")
+    if lost := [part for part in paths if not part.is_file()]:
+        raise FileNotFoundError(f"{lost[0]} does not exist; give another path" + ", or get all parts" * bool(name))
     return paths
 
 
@@ -257,7 +241,7 @@ class _Reader:
 
 
 class Fields(dict[str, Any]):
-    """The fields of model and tokenizer, without the architecture's name, and which of them were taken."""
+    """The fields of model and tokenizer, without the architecture's name; it records which were read."""
 
     def __init__(self, file: GgufFile) -> None:
         prefix = f"{file.architecture}."
@@ -266,14 +250,14 @@ class Fields(dict[str, Any]):
         self.taken: set[str] = set()
 
     def take(self, name: str, default: Any = None) -> Any:
-        """A field's value; of a list with one value for all layers, that value."""
+        """Read a field's value; of a list with the same value for all layers, that value."""
         self.taken.add(name)
         value = self.get(name, default)
         is_uniform = isinstance(value, list) and len(value) > 0 and all(of == value[0] for of in value)
         return value[0] if is_uniform and not name.startswith("tokenizer.") else value
 
     def check_all_taken(self) -> None:
-        """ValueError where nothing took a field."""
+        """ValueError for a field that nothing has read."""
         left = [f"{name} = {self[name]!r:.60}" for name in self if name not in self.taken and not HARMLESS.match(name)]
         if left:
             raise ValueError(f"mialib can't honour its fields {'; '.join(left)}")
@@ -295,28 +279,23 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
     if "attention.key_length" in fields:
         places.add("head_dim")  # Qwen3's mixture of experts reads it, though its config does not declare it
 
-    if lacking := [name for name in NEEDED if name not in fields and SETTINGS[name].split()[0] in places]:
-        raise ValueError(f"its field {architecture}.{lacking[0]} is missing; get it again")
+    needed = [name for name in NEEDED if SETTINGS[name].split()[0] in places]
+    needed += ["attention.sliding_window"] * (architecture == "gpt-oss")
+    needed += [name for name in EPSILONS[1:] if EPSILONS[0] not in fields]
+    if missing := [name for name in needed if name not in fields]:
+        raise ValueError(f"its field {architecture}.{missing[0]} is missing; get it again")
     settings: dict[str, Any] = {
         flag: any(map(re.compile(of).search, tensors)) for flag, of in FLAGS.items() if flag in places
     }
-    settings |= {
-        "vocab_size": (n_tokens := tensors["token_embd.weight"].shape[0]),
-        "tie_word_embeddings": "output.weight" not in tensors,
-    }
+    n_tokens = tensors["token_embd.weight"].shape[0]
+    settings |= {"vocab_size": n_tokens, "tie_word_embeddings": "output.weight" not in tensors}
     settings |= BY_ARCHITECTURE.get(architecture, {}) | ids | {"pad_token_id": None}
     if fields.take("vocab_size", n_tokens) != n_tokens:
         raise ValueError(f"its vocab_size is {fields['vocab_size']}, and it embeds {n_tokens} tokens; get it again")
     fields.taken.add("use_parallel_residual")  # stale in many files; the tensors say it
     if "use_parallel_residual" in places:
         settings["use_parallel_residual"] = "blk.0.ffn_norm.weight" not in tensors
-    if architecture == "gpt-oss" and "attention.sliding_window" not in fields:
-        raise ValueError("its field gpt-oss.attention.sliding_window is missing; get it again")
-    if not {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"} & fields.keys():
-        raise ValueError("it says no epsilon of its norms; get it again")
-    for name, wanted in FIXED.items():
-        if (value := fields.take(name, wanted)) != wanted:
-            raise ValueError(f"mialib can't honour its field {name} = {value}, only {wanted}")
+    fields.taken |= {name for name, wanted in FIXED.items() if fields.get(name) == wanted}
     if architecture == "lfm2":  # layers without keys are convolutions
         settings["layer_types"] = ["full_attention" if n else "conv" for n in fields["attention.head_count_kv"]]
         fields["attention.head_count_kv"] = max(fields["attention.head_count_kv"])
@@ -327,29 +306,22 @@ def config_of(file: GgufFile, fields: Fields) -> PreTrainedConfig:
         if value == 0 and name.endswith("softcapping") and name in places:
             settings[name] = None
             continue
-        if isinstance(value, list):
-            raise ValueError(f"mialib can't honour its field {name}, which differs from layer to layer")
         place = next((attribute for attribute in attributes.split() if attribute in places), None)
-        if place is None and name not in IN_SHAPES:
-            raise ValueError(f"a {model_type} of transformers has no place for its field {name} = {value}")
-        if place and settings.setdefault(place, value) != value:
+        if isinstance(value, list) or (place is None and name not in IN_SHAPES):  # it differs from layer to layer
+            fields.taken.discard(name)
+        elif place and settings.setdefault(place, value) != value:
             raise ValueError(f"its fields say {place} = {settings[place]} and {name} = {value}")
 
     n_layers, width = settings["num_hidden_layers"], settings["hidden_size"]
     n_heads = settings.get("num_attention_heads", 1)
     head_width = settings.get("head_dim", width // n_heads)
-    for place, value in {
-        "head_dim": head_width,
-        "num_key_value_heads": n_heads,
-        "sliding_window": WINDOW.get(architecture),
-    }.items():
-        if place in places:  # where the file says nothing of it
-            settings.setdefault(place, value)
+    usual = {"head_dim": head_width, "num_key_value_heads": n_heads, "sliding_window": WINDOW.get(architecture)}
+    settings = {place: value for place, value in usual.items() if place in places} | settings
     if "query_pre_attn_scalar" in places:
         scale = fields.take("attention.scale")
         scalar = scale**-2 if scale else width // n_heads if n_layers == LAYERS_OF_27B[architecture] else head_width
         if abs(scalar - round(scalar)) > 1e-3:
-            raise ValueError(f"mialib can't honour its field attention.scale = {scale}: {scalar} is no whole number")
+            fields.taken.discard("attention.scale")
         settings["query_pre_attn_scalar"] = round(scalar)
     pattern = fields.get("attention.sliding_window_pattern", WINDOW_PATTERN.get(architecture))
     if pattern is not None and "layer_types" in places:
@@ -392,10 +364,8 @@ def _rope(fields: Fields, tensors: dict[str, Tensor], head_width: int, context: 
     yarn = {name: fields.take(f"rope.scaling.yarn_{name}") for name in ("attn_factor", "beta_fast", "beta_slow")}
     frequencies, short, long = (tensors.get(name) for name in ROPE_FACTORS)
     for name in ROPE_FACTORS:
-        if name in tensors and np.prod(tensors[name].shape) != width // 2:
-            raise ValueError(
-                f"its {name} has the shape {tensors[name].shape} for {width // 2} frequencies; get it again"
-            )
+        if name in tensors and (n := np.prod(tensors[name].shape)) != width // 2:
+            raise ValueError(f"its {name} has {n} of {width // 2} frequencies; get it again")
     if frequencies or short or long:
         # What Llama 3 has (rope_freqs) is a factor for each frequency too, the same at any length.
         if kind not in ("none", "linear", "longrope", "llama3") or factor != 1 or (short is None) != (long is None):
@@ -405,7 +375,7 @@ def _rope(fields: Fields, tensors: dict[str, Tensor], head_width: int, context: 
         rope |= {"rope_type": "longrope", "attention_factor": attention_factor}
         return rope | {"original_max_position_embeddings": original if long else context}
     if attention_factor != 1 or kind not in ("none", "linear", "yarn"):
-        raise ValueError(f"mialib can't honour its rope.scaling.type = {kind}, attn_factor = {attention_factor}")
+        fields.taken -= {"rope.scaling.type", "rope.scaling.attn_factor"}
     if kind == "yarn":
         yarn["attention_factor"] = yarn.pop("attn_factor")
         rope |= {name: value for name, value in yarn.items() if value is not None}
@@ -422,29 +392,25 @@ def tokenizer_of(fields: Fields, beside: Path | None) -> PreTrainedTokenizerFast
     from transformers import PreTrainedTokenizerFast
 
     names = ("model", "pre", "tokens", "token_type", "scores", "merges")
-    kind, pre, tokens, types, scores, merges = (fields.take(f"tokenizer.ggml.{name}") for name in names)
-    tokens = tokens or []
-    absent = [name for name, value in zip(names, (1, 1, 1, types, scores, merges), strict=True) if not value]
-    if not beside and {"gpt2": {"merges"}, "llama": {"token_type", "scores"}}.get(kind, set()) & set(absent):
-        raise ValueError(f"its field tokenizer.ggml.{absent[0]} is missing; put the model's tokenizer.json beside it")
-    types = types or [1] * len(tokens)
+    values = {name: fields.take(f"tokenizer.ggml.{name}") for name in names}
+    kind, pre, tokens, types, scores, merges = values.values()
+    missing = [name for name in TOKENIZER_FIELDS.get(kind, ()) if not values[name]]
+    if not beside and (missing or kind not in TOKENIZER_FIELDS):
+        why = f"mialib can't build its tokenizer ({', without '.join([str(kind), *missing])})"
+        raise ValueError(f"{why}; put the model's tokenizer.json beside it")
+    tokens, types = tokens or [], types or [1] * len(tokens or [])
     add_space = fields.take("tokenizer.ggml.add_space_prefix", kind == "llama")
     if beside:
         tokenizer = Tokenizer.from_file(str(beside))
         for i, (token, of_type) in enumerate(zip(tokens, types, strict=True)):
             if of_type == 1 and tokenizer.id_to_token(i) not in (token, None):
-                raise ValueError(
-                    f"{beside} is of another model: its token {i} is {tokenizer.id_to_token(i)!r}, not {token!r}"
-                )
-    elif not tokens:
-        raise ValueError("it holds no tokenizer; put the model's tokenizer.json beside it")
+                pair = f"{tokenizer.id_to_token(i)!r}, not {token!r}"
+                raise ValueError(f"{beside} is of another model: its token {i} is {pair}")
     elif kind == "gpt2":
         tokenizer = _byte_level(tokens, merges, pre, add_space)
-    elif kind == "llama":
+    else:
         unknown = fields.get("tokenizer.ggml.unknown_token_id", types.index(UNKNOWN) if UNKNOWN in types else None)
         tokenizer = _sentence_piece(tokens, types, scores, None if unknown is None else tokens[unknown], add_space)
-    else:
-        raise ValueError(f"mialib can't build its tokenizer ({kind}); put the model's tokenizer.json beside it")
     if not beside:
         _add_tokens(tokenizer, tokens, types)
     special = {}
@@ -459,9 +425,8 @@ def _byte_level(tokens: list[str], merges: list[str], pre: str, add_space: bool)
 
     if pre not in PATTERNS or (add_space and PATTERNS[pre] != [GPT2_WORDS]):
         space = " with a space before each text" * add_space
-        raise ValueError(
-            f"mialib can't cut texts by tokenizer.ggml.pre = {pre}{space}; put the model's tokenizer.json beside it"
-        )
+        why = f"mialib can't cut texts by tokenizer.ggml.pre = {pre}{space}"
+        raise ValueError(f"{why}; put the model's tokenizer.json beside it")
     vocabulary = {token: i for i, token in enumerate(tokens)}
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     tokenizer = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=pre in WHOLE_WORDS_FIRST))
@@ -502,7 +467,7 @@ def _sentence_piece(
 
 
 def _add_tokens(tokenizer: Tokenizer, tokens: list[str], types: list[int]) -> None:
-    """Add the tokens that no merge makes: a text may hold those of the user, and only a program those of control."""
+    """Add the tokens that no merge makes. A text may hold the user's, but no control tokens."""
     from tokenizers import AddedToken
 
     typed = list(zip(tokens, types, strict=True))
@@ -532,9 +497,7 @@ def restored_weights(
         raise ValueError(f"it lacks {len(lacking)} weights of a {config.model_type}, first {lacking[0]}")
     left = file.tensors.keys() - {name for of in sources.values() for name in of} - set(ROPE_FACTORS)
     if left:
-        raise ValueError(
-            f"a {config.model_type} of transformers has no place for its tensors {', '.join(sorted(left))}"
-        )
+        raise ValueError(f"transformers' {config.model_type} has no place for its tensors {', '.join(sorted(left))}")
     for weight, of in sources.items():
         array = _restored(weight, [dequantized(file.tensors[name]) for name in of], of[0], file.architecture, config)
         wanted = shapes[weight]
@@ -558,10 +521,7 @@ def dequantized(tensor: Tensor) -> NDArray[np.float32]:
 def _sources(weight: str, names: TensorNameMap, tensors: Mapping[str, Tensor]) -> list[str]:
     """The file's names of the tensors that a weight is made of."""
     if "experts.gate_up_proj" in weight:
-        return [
-            *_sources(weight.replace("gate_up", "gate"), names, tensors),
-            *_sources(weight.replace("gate_up", "up"), names, tensors),
-        ]
+        return [name for of in ("gate", "up") for name in _sources(weight.replace("gate_up", of), names, tensors)]
     match = re.fullmatch(r"(?:transformer\.|backbone\.)?(.+?)(?:[._](weight|bias))?", QK_NORM.sub(r"\1", weight))
     assert match
     stem, end = match.groups()
@@ -572,7 +532,7 @@ def _sources(weight: str, names: TensorNameMap, tensors: Mapping[str, Tensor]) -
 def _restored(
     weight: str, parts: list[NDArray[np.float32]], name: str, architecture: str, config: PreTrainedConfig
 ) -> NDArray[np.float32]:
-    """A weight as transformers has it: what llama.cpp's converters change is changed back."""
+    """Undo what llama.cpp's converters change in a weight."""
     array = parts[0]
     of_weight = name.removeprefix("blk.").partition(".")[2] or name  # without the layer's number
     if len(parts) == 2 and architecture == "gpt-oss":  # gate and up by turns
@@ -596,11 +556,8 @@ def _restored(
         n, width = config.num_attention_heads, config.hidden_size // config.num_attention_heads
         n_groups = n if architecture == "bloom" else config.num_kv_heads
         heads = array.reshape(n + 2 * n_groups, width, *array.shape[1:])
-        q, k, v = (
-            heads[:n].reshape(n_groups, -1, *heads.shape[1:]),
-            heads[n:][:n_groups, None],
-            heads[n:][n_groups:, None],
-        )
+        q = heads[:n].reshape(n_groups, -1, *heads.shape[1:])
+        k, v = heads[n : n + n_groups, None], heads[n + n_groups :, None]
         return np.concatenate([q, k, v], axis=1).reshape(array.shape)
     return array
 
@@ -628,9 +585,7 @@ def unpack(paths: list[Path], beside: Path | None, folder: Path) -> None:
     width = fields.get("rope.dimension_count")
     for name, buffer in model.named_buffers():
         if width and name.endswith("inv_freq") and 2 * len(buffer) != width:
-            raise ValueError(
-                f"mialib can't honour rope.dimension_count = {width}: transformers turns {2 * len(buffer)}"
-            )
+            raise ValueError(f"rope.dimension_count is {width}, and transformers turns {2 * len(buffer)} dimensions")
     shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     shards: list[list[str]] = []
     weights: dict[str, NDArray[np.float32]] = {}

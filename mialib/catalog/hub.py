@@ -29,7 +29,7 @@ LOCAL_FOLDERS = {"model": "MIALIB_MODELS", "dataset": "MIALIB_BENCHMARKS"}  # th
 
 
 class Unavailable(OSError):
-    """A model or data set that can't be had or does not run here; the message is one sentence and says what to do."""
+    """A model or data set can't be loaded or run here; the message says in one sentence what to do."""
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -60,7 +60,7 @@ def why_unreachable() -> str:
 
 @cache
 def _go_offline(why: str) -> None:
-    """Put the hub's libraries into offline mode for the rest of the process, so that none of them waits for the hub."""
+    """Put the hub's libraries into offline mode for the rest of the process."""
     from huggingface_hub import constants
 
     logger.warning("the hub %s; its cache is used", why)
@@ -70,7 +70,7 @@ def _go_offline(why: str) -> None:
 
 
 def find_revision(name: str, kind: Kind) -> str:
-    """The commit that a hub name stands for, 40 hex digits; Unavailable where none can be found out.
+    """Find the commit that a hub name stands for, 40 hex digits; Unavailable where that fails.
 
     Where the hub is unreachable the commit is that in its cache, and its libraries go into offline mode.
     """
@@ -134,10 +134,8 @@ def _cached_commit(name: str, kind: Kind) -> str:
     if revision or not commits:
         raise explain(name, kind, ConnectionError())
     if len(commits) > 1:
-        raise Unavailable(
-            f"{folder} holds {len(commits)} commits, and the hub can't be asked for that of `main`; name one as "
-            f"{name}@COMMIT, or pin it in data/revisions.yml: {', '.join(commits)}"
-        )
+        listed = f"{folder} holds {len(commits)} commits ({', '.join(commits)})"
+        raise Unavailable(f"{listed}, and the hub can't be asked which is `main`; name one as {name}@COMMIT")
     return commits[0]
 
 
@@ -162,8 +160,8 @@ def explain(name: str, kind: Kind, error: BaseException) -> Unavailable:
         at = f" at commit {commit} (of {PINS})" if (commit := pinned_commit(name, kind)) else ""
         why = f"is not in the Hugging Face cache{at}, and the hub {reason}; {copy}"
     else:  # where a download broke off, the libraries' own message blames the name
-        of_connection = [c for c in causes if isinstance(c, OSError) or type(c).__module__.startswith("http")]
-        cause = (of_connection or [error])[-1]
-        first_line = (str(cause).splitlines() or ["no message"])[0]
-        why = f"could not be loaded ({type(cause).__name__}: {first_line}); run again, pin another commit, or {copy}"
+        connection = [c for c in causes if isinstance(c, OSError) or type(c).__module__.startswith("http")]
+        cause = (connection or [error])[-1]
+        said = f"{type(cause).__name__}: {(str(cause).splitlines() or ['no message'])[0]}"
+        why = f"could not be loaded ({said}); run again, pin another commit, or {copy}"
     return Unavailable(f"{'model' if kind == 'model' else 'data set'} {name!r} {why}")

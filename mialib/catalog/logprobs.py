@@ -1,4 +1,4 @@
-"""Log-probs that others computed: a model `logprobs:FILE.jsonl` has a text, its tokens and their log-probs a line.
+"""Log-probs that others computed: `logprobs:FILE.jsonl` holds, in each line, a text, its tokens and their log-probs.
 
     {"text": "...", "token_ids": [5, 7, 9], "log_probs": [null, -2.1, -0.3]}
 
@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeGuard
 
 import numpy as np
 
-from mialib.batches import encode
+from mialib.batches import encode, n_unread
 from mialib.cache import STATS, cached
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.sources import PassOptions, Source
 from mialib.models import tokenizer_hash
-from mialib.scoring import n_unread
 from mialib.shared.files import read_rows
 from mialib.store import hash_files, hash_texts, mialib_version
 from mialib.text import check_texts, excerpt
@@ -48,7 +47,7 @@ COLUMNS = (("text", "token_ids", "log_probs"), ("prompt", "prompt_token_ids", "p
 
 
 class Known(NamedTuple):
-    """What is known of a text: the ids of its scored tokens, if any, their log-probs, and how much was cut off."""
+    """A text's scored tokens: their ids, if known, their log-probs, and how much was cut off."""
 
     token_ids: Sequence[int] | None
     log_probs: Sequence[float]
@@ -67,8 +66,7 @@ class LogProbsAlone(Source):
     @property
     def tokenizer(self) -> str | None:
         """What MIALIB_API_TOKENIZER or the registry names."""
-        known = self.known
-        return os.environ.get("MIALIB_API_TOKENIZER") or (known.tokenizer if known else None)
+        return os.environ.get("MIALIB_API_TOKENIZER") or (self.known.tokenizer if self.known else None)
 
     @property
     def vocabulary_size(self) -> int:
@@ -78,14 +76,11 @@ class LogProbsAlone(Source):
     @property
     def lacks(self) -> dict[str, str]:
         """All columns but log_prob and, where no tokenizer is known, the token ids."""
-        lacking = {
-            "entropy": "no entropy",
-            "log_prob_var": "no variance",
-            "top_log_prob": "the actual tokens' log-probs alone",
-        }
+        lacks = {"entropy": "no entropy", "log_prob_var": "no variance"}
+        lacks["top_log_prob"] = "the actual tokens' log-probs alone"
         if self.tokenizer is None:
-            lacking["token_ids"] = "no token ids and MIALIB_API_TOKENIZER names no tokenizer"
-        return {column: f"{self.place} gives {what}" for column, what in lacking.items()}
+            lacks["token_ids"] = "no token ids and MIALIB_API_TOKENIZER names no tokenizer"
+        return {column: f"{self.place} gives {what}" for column, what in lacks.items()}
 
 
 class Logprobs(LogProbsAlone):
@@ -100,24 +95,18 @@ class Logprobs(LogProbsAlone):
 
     def no_weights(self) -> NoReturn:
         """ValueError: there is a file alone."""
-        raise ValueError(
-            f"{self.name} is a file of log-probs and this needs the model's weights; a file serves `mialib detect`, "
-            "`audit` and `score`"
-        )
+        raise ValueError(f"{self.name} is a file of log-probs, and this needs the model's weights")
 
     def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """What the file holds of the texts.
+        """Read the texts' log-probs from the file.
 
-        ValueError for another pass, for a text that the file does not hold, for a row that is not as expected, for
-        log-probs far below guessing and, where a tokenizer is named (MIALIB_API_TOKENIZER), for token ids of another.
+        ValueError for another pass, a text that is not in the file, a wrong row, log-probs far below guessing, and
+        token ids of another tokenizer than MIALIB_API_TOKENIZER names.
         """
-        if options.start_token != "auto":
-            raise ValueError(f"{self.name}: its log-probs are as they were computed; leave --start-token out")
-        if not options.is_of_texts_alone:
-            raise ValueError(f"{self.name}: a file holds log-probs of texts alone, at one temperature")
+        if options.start_token != "auto" or not options.is_of_texts_alone:
+            said = "a file holds log-probs of texts alone, as they were computed"
+            raise ValueError(f"{self.name}: {said}; leave --start-token and all that is read before the texts out")
         path = Path(self.name.removeprefix(LOGPROBS))
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist (looked from {Path.cwd()})")
         tokenizer = load_tokenizer(self.name) if self.tokenizer else None
         key: dict[str, Any] = {"file": hash_files([path]), "texts": hash_texts(texts)} | versions_of("logprobs")
         key["tokenizer"] = tokenizer_hash(tokenizer) if tokenizer else None
@@ -137,7 +126,7 @@ class Logprobs(LogProbsAlone):
 
     def _rows(self, path: Path, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase | None) -> list[Known]:
         lines, rows = _read(path), list[Known]()
-        own = encode(tokenizer, texts) if tokenizer else []
+        all_ids = encode(tokenizer, texts) if tokenizer else []
         for i, text in enumerate(texts):
             if text not in lines:
                 raise ValueError(f"{path} holds no log-probs of text {i}: {excerpt(text)}")
@@ -146,12 +135,12 @@ class Logprobs(LogProbsAlone):
                 rows.append(Known(ids[-len(log_probs) :], log_probs))
                 continue
             # A start token, or GLM's two, may come before the text's own, and the last may not have fitted the context.
-            begins = (n for n in range(3) if ids[n:] and ids[n:] == own[i][: len(ids) - n])
+            begins = (n for n in range(3) if ids[n:] and ids[n:] == all_ids[i][: len(ids) - n])
             begin = next(begins, None)
             if begin is None:
                 raise ValueError(f"{path}, row {row}: its token ids are not those of {self.tokenizer}: {excerpt(text)}")
             ids = ids[begin:]
-            cut = len(own[i]) - len(ids), n_unread(tokenizer, text, ids) if len(own[i]) > len(ids) else 0
+            cut = len(all_ids[i]) - len(ids), n_unread(tokenizer, text, ids) if len(all_ids[i]) > len(ids) else 0
             log_probs = log_probs[-len(ids) :]
             rows.append(Known(ids[-len(log_probs) :], log_probs, *cut))
         if n_cut := [row.n_cut for row in rows if row.n_cut]:
@@ -163,7 +152,7 @@ class Logprobs(LogProbsAlone):
 def known_log_probs(
     model: LogProbsAlone, texts: Sequence[str], rows: Sequence[Known], provenance: dict[str, Any]
 ) -> TokenStats:
-    """Token statistics from each text's log-probs and, if known, its token ids; all else of the model is unknown.
+    """Make token statistics of each text's log-probs and, if known, token ids; all other columns are unknown.
 
     ValueError for log-probs far below guessing, and for those that no model gives.
     """
@@ -189,7 +178,7 @@ def known_log_probs(
 
 
 def check_possible(stats: TokenStats, name: str) -> None:
-    """ValueError for log-probs that no model gives, as where a server's prefix cache holds none of a text's beginning.
+    """ValueError for log-probs that no model gives, such as those of a server with a prefix cache.
 
     - A text begins with `AROUND` zeros. No model is sure of first tokens: over 2,100 texts each, the largest log-prob
       of a first one is -1.2 in 22 recorded passes, and of a second one -8e-5.
@@ -215,17 +204,14 @@ def check_possible(stats: TokenStats, name: str) -> None:
         is_hole = begin == first or (n >= BLOCK and (sides > nearly_certain).sum() < 2)
         is_same = value < -0.05 and (ids[0] < 0 or len(np.unique(ids)) >= 4)  # -1 where no ids are known
         if is_hole if value == 0 else is_same:
-            raise ValueError(
-                f"{name}: text {i}, scored tokens {begin - first} to {end - 1 - first}: each log-prob is {value:g}, "
-                f"which no model gives so often in a row; {NO_CACHE}"
-            )
+            where = f"{name}: text {i}, scored tokens {begin - first} to {end - 1 - first}"
+            raise ValueError(f"{where}: each log-prob is {value:g}, which no model gives; {NO_CACHE}")
     begins: dict[bytes, int] = {}
     for i, row in enumerate(stats):
         earlier = begins.setdefault(row.log_prob[:AROUND].tobytes(), i) if len(row.log_prob) >= AROUND else i
         if not np.array_equal(stats[earlier].token_ids[:AROUND], row.token_ids[:AROUND]):
-            raise ValueError(
-                f"{name}: texts {earlier} and {i} begin with the same log-probs of other tokens; {NO_CACHE}"
-            )
+            pair = f"{name}: texts {earlier} and {i}"
+            raise ValueError(f"{pair} begin with the same log-probs of other tokens; {NO_CACHE}")
 
 
 def is_log_prob(value: Any) -> TypeGuard[float]:
@@ -235,32 +221,36 @@ def is_log_prob(value: Any) -> TypeGuard[float]:
 
 def _read(path: Path) -> dict[str, tuple[int, list[int], list[float]]]:
     """By text: its row in the file, its token ids, and the log-probs of all of them or of all but the first."""
-    found: dict[str, tuple[int, list[int], list[float]]] = {}
+    lines: dict[str, tuple[int, list[int], list[float]]] = {}
     for number, row in enumerate(read_rows(path), start=1):
-        where = f"{path}, row {number}"
-        names = next((names for names in COLUMNS if set(names) <= row.keys()), None)
-        if names is None:
-            raise ValueError(f"{where}: {' or '.join(map(', '.join, COLUMNS))} are expected; it has {', '.join(row)}")
-        text, ids, given = (row[name] for name in names)
-        if not isinstance(text, str):
-            raise ValueError(f"{where}: a text is expected, got {type(text).__name__}")
-        if not isinstance(ids, list) or not all(type(i) is int and i >= 0 for i in ids):
-            raise ValueError(f"{where}: {names[1]} is a list of whole numbers")
-        if not isinstance(given, list) or len(given) != len(ids):
-            raise ValueError(f"{where}: {names[2]} is a list of a log-prob for each of {len(ids)} token ids")
-        log_probs = [_log_prob(value, token) for value, token in zip(given, ids, strict=True)]
-        if log_probs[:1] == [0]:
-            raise ValueError(f"{where}: the first log-prob is 0, and no model is sure of a first token; {NO_CACHE}")
-        first = int(log_probs[:1] == [None])
-        for at, value in enumerate(log_probs[first:], start=first):
-            if not is_log_prob(value):
-                raise ValueError(f"{where}, token {at}: {given[at]!r} is no log-prob")
-        if not log_probs[first:]:
-            raise ValueError(f"{where}: no token has a log-prob")
-        of_row = ids, log_probs[first:]
-        if found.setdefault(text, (number, *of_row))[1:] != of_row:
-            raise ValueError(f"{where}: row {found[text][0]} has the same text and other log-probs")
-    return found
+        try:
+            text, ids, log_probs = _read_row(row)
+        except ValueError as error:
+            raise ValueError(f"{path}, row {number}: {error}") from None
+        earlier = lines.setdefault(text, (number, ids, log_probs))
+        if earlier[1:] != (ids, log_probs):
+            raise ValueError(f"{path}, row {number}: row {earlier[0]} has the same text and other log-probs")
+    return lines
+
+
+def _read_row(row: dict[str, Any]) -> tuple[str, list[int], list[float]]:
+    names = next((names for names in COLUMNS if set(names) <= row.keys()), None)
+    if names is None:
+        raise ValueError(f"{' or '.join(map(', '.join, COLUMNS))} are expected; it has {', '.join(row)}")
+    text, ids, values = (row[name] for name in names)
+    are_lists = isinstance(text, str) and isinstance(ids, list) and isinstance(values, list) and len(ids) == len(values)
+    if not are_lists or not all(type(i) is int and i >= 0 for i in ids):
+        raise ValueError(f"{names[0]} is a text, {names[1]} a list of token ids, and {names[2]} a log-prob for each")
+    log_probs = [_log_prob(value, token) for value, token in zip(values, ids, strict=True)]
+    if log_probs[:1] == [0]:
+        raise ValueError(f"the first log-prob is 0, and no model is sure of a first token; {NO_CACHE}")
+    first = int(log_probs[:1] == [None])
+    for at, value in enumerate(log_probs[first:], start=first):
+        if not is_log_prob(value):
+            raise ValueError(f"token {at}: {values[at]!r} is no log-prob")
+    if not log_probs[first:]:
+        raise ValueError("no token has a log-prob")
+    return text, ids, log_probs[first:]
 
 
 def _log_prob(value: Any, token: int) -> Any:

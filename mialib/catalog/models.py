@@ -1,32 +1,27 @@
-"""Models by name: a folder, a copy under $MIALIB_MODELS, or the hub at a known commit.
+"""Models by name: a folder, a copy under $MIALIB_MODELS, or the hub at a known commit; their configs and tokenizers.
 
-The only file that imports transformers' Auto classes. The causal model that was asked for last stays loaded.
+It imports neither torch nor transformers until a config, a tokenizer or weights (`loading`) are read.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
-import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from mialib import scoring
 from mialib.batches import encode
 from mialib.cache import JSON, STATS, STATS_PARTS, Checkpoints, cached, cached_shards, is_cached
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, split_name
 from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, find
 from mialib.extras import require
-from mialib.model_check import ORDINARY_TEXTS, is_multimodal
-from mialib.models import LoadedModel, free_bytes, pick_device, prepended, tokenizer_hash
-from mialib.shared.files import first_of
-from mialib.store import hash_files, hash_of, hash_texts, home, version
+from mialib.models import ORDINARY_TEXTS, device_type, free_bytes, multimodal_error, prepended, tokenizer_hash
+from mialib.plain import check_one_of
+from mialib.store import hash_files, hash_of, hash_texts, version
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
 
@@ -34,28 +29,18 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-logger = logging.getLogger(__name__)
-
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".py", ".tiktoken", ".codes", ".spm", ".vocab")
 ADAPTER_CONFIG = "adapter_config.json"
 LAB_CARD = "lab.json"  # no part of the model: it holds the training's seconds
 DTYPES = get_args(Dtype)
 REMOTE_CODE_VARIABLE = "MIALIB_REMOTE_CODE"  # comma-separated names of models whose own code may run here
 SPARE_BYTES = 2 * 10**9  # beside the weights: activations, logits, the libraries themselves
-# The causal mask of GPT-2 and GPT-Neo, and OPT's version number.
-OLD_BUFFER = re.compile(r"\.attn(\.attention)?\.(masked_)?bias$|rotary_emb\.inv_freq$|decoder\.version$")
-LAYER_NUMBER = re.compile(r"\.\d+\.")  # in a weight's name
 # Texts that tokenizers of one vocabulary may cut otherwise: digits, spaces, lines, case, accents and signs.
 CUT_TEXTS = (
     *("In 2023 it's 3.14% of 1,000,000; I'M sure!\n\nYES", "two  spaces,   three,\tand a tab ", " a leading space"),
     *("\n\n  new\r\nlines \n\n\n", "if x[0]!=y:\n        return {'a':-1}\n\n\n# __init__", "helloWorld HELLO İstanbul"),
-    *(
-        "🙂👩‍👩‍👧 ok",
-        "é e\u0301 Ａ ﬁ ½ ²",
-        "สวัสดี नमस्ते مرحبا",
-        "non\u00a0breaking\u3000wide",
-        "这条河2023年，发源于 北方。",
-    ),
+    *("🙂👩‍👩‍👧 ok", "é e\u0301 Ａ ﬁ ½ ²", "สวัสดี नमस्ते مرحبا", "non\u00a0breaking\u3000wide"),
+    "这条河2023年，发源于 北方。",
 )
 TOKENIZER = "tokenizer.json"
 MISTRAL_FLAG = "fix_mistral_regex"
@@ -63,7 +48,6 @@ TEKKEN_TOKEN = "[TOOL_CALLS]"  # in each vocabulary of Mistral's that has more t
 TRAINING_BYTES = 16  # a parameter, in float32: weight, gradient and AdamW's two moments
 
 _tokenizers: dict[str, PreTrainedTokenizerBase] = {}
-_loaded: dict[str, Scorer] = {}  # the one that was asked for last
 
 
 class Weights(Source):
@@ -96,12 +80,8 @@ class Weights(Source):
             raise FileNotFoundError(f"{folder} holds no model: config.json, weights and tokenizer files are expected")
         files = {p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.name != LAB_CARD}
         for index in folder.glob("*.index.json"):  # of weights in several files, which may lie in subfolders
-            try:
-                files |= {
-                    folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-                }
-            except (ValueError, KeyError, TypeError, AttributeError):
-                raise ValueError(f"{index} has no `weight_map` of weight files; get the model's files again") from None
+            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            files |= {folder / name for name in names}
         return sorted(files)
 
     @property
@@ -130,11 +110,11 @@ class Weights(Source):
         return empty.num_parameters() - sum(tables.values())
 
     def complete(self, base: PreTrainedModel) -> PreTrainedModel:
-        """The model, of the weights that were read."""
+        """Complete the loaded weights, as an adapter does."""
         return base
 
     def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
-        """A pass over the texts, cached; arguments as for `Scorer` and its `score`. PartsMissing names others."""
+        """Score texts, cached; options as for `Scorer` and its `score`. PartsMissing names the missing parts."""
         after, temperature, part = options.after, options.temperature, options.part
         loading: dict[str, Any] = {"device": options.device, "dtype": options.dtype, "start_token": options.start_token}
         key = self.pass_key(**loading) | {"texts": hash_texts(texts)} | versions_of("scoring")
@@ -142,10 +122,10 @@ class Weights(Source):
         key |= {"temperature": temperature} if temperature != 1 else {}
 
         def make(checkpoints: Checkpoints, part: tuple[int, int] | None = None) -> TokenStats:
-            # This may have waited for another process.
-            scorer = load_scorer(self.name, **loading, revision=key["model"])
-            options: dict[str, Any] = {"after": after, "temperature": temperature, "part": part}
-            return scorer.score(texts, **options, found=checkpoints, save=checkpoints.add)
+            scoring: dict[str, Any] = {"after": after, "temperature": temperature, "part": part}
+            from mialib.catalog.loading import load_scorer
+
+            return load_scorer(self.name, **loading).score(texts, **scoring, found=checkpoints, save=checkpoints.add)
 
         if part is None or is_cached("token_stats", STATS, **key):
             return cached("token_stats", make, STATS, STATS_PARTS, **key)
@@ -164,13 +144,13 @@ class Weights(Source):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What a `from_pretrained` takes: the folder, or the hub name with its commit; an adapter's base's.
+        """What `from_pretrained` takes: the folder, or the hub name with its commit; of an adapter, its base's.
 
         Unavailable for a model that brings its own code, unless $MIALIB_REMOTE_CODE names it.
         """
-        name, known = self.base or self.name, self.known
+        name, entry = self.base or self.name, self.known
         allowed = is_allowed_remote_code(name)
-        if known and known.remote_code and not allowed:
+        if entry and entry.remote_code and not allowed:
             raise _needs_remote_code(name)
         if folder := self.folder:
             return {"pretrained_model_name_or_path": str(folder), "trust_remote_code": allowed}
@@ -195,10 +175,7 @@ class Weights(Source):
         return getattr(self.config, "quantization_config", None) is not None
 
     def auto_class(self) -> Any:
-        """The class of transformers that loads a causal model, or one that reads images or sound besides.
-
-        ValueError for a multimodal model without a causal text model.
-        """
+        """Transformers' class that loads the model; ValueError for a multimodal one without a causal text model."""
         from transformers import AutoModelForCausalLM, AutoModelForMultimodalLM
         from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES
 
@@ -207,7 +184,7 @@ class Weights(Source):
             return AutoModelForCausalLM
         if config.model_type in MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES and not config.is_encoder_decoder:
             return AutoModelForMultimodalLM
-        raise is_multimodal(self.name, config.model_type, "transformers has no causal language model of it")
+        raise multimodal_error(self.name, config.model_type, "transformers has no causal language model of it")
 
     def not_loadable(self, error: Exception, kind: str = "causal") -> OSError:
         """What to raise for an error of transformers."""
@@ -217,44 +194,43 @@ class Weights(Source):
         folder = None if isinstance(error, Unavailable) else self.folder
         if folder is None:
             return explain(name, "model", error)
-        return OSError(
-            f"model {name!r} is a folder ({folder}), but not one that save_pretrained wrote for a {kind} language "
-            f"model and its tokenizer ({type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}); give one that "
-            "is"
-        )
+        why = f"{type(error).__name__}: {(str(error).splitlines() or ['?'])[0]}"
+        wanted = f"a {kind} language model and its tokenizer, as save_pretrained writes them"
+        return OSError(f"model {name!r}: the folder {folder} is not one of {wanted} ({why})")
+
+    def dtype_name(self, device_type: str, dtype: str = "auto") -> str:
+        """The name of the weights' type; "auto" is float32 on a CPU, else the registry's, else bfloat16."""
+        check_one_of(dtype, DTYPES, "dtype")
+        if dtype == "auto" and device_type == "cuda":
+            dtype = self.known.dtype if self.known else self.gpu_dtype
+        return "float32" if dtype == "auto" else dtype
 
     def dtype_on(self, device: torch.device, dtype: str = "auto") -> torch.dtype:
-        """The weights' type on a device; "auto" is float32 on a CPU, else the registry's, else bfloat16."""
+        """The weights' type on a device."""
         import torch
 
-        if dtype not in DTYPES:
-            raise ValueError(f"unknown dtype {dtype!r}; known: {', '.join(DTYPES)}")
-        if dtype == "auto" and device.type == "cuda":
-            known = self.known
-            dtype = known.dtype if known else self.gpu_dtype
-        return getattr(torch, "float32" if dtype == "auto" else dtype)
+        return getattr(torch, self.dtype_name(device.type, dtype))
 
     def needed_bytes(self, bytes_a_parameter: int) -> int:
-        """Memory that the weights take, and what else a pass takes; 0 for a model that is small and always here."""
+        """The memory that weights and a pass take; 0 for a model that is small and always here."""
         return self.count_parameters(embeddings=True) * bytes_a_parameter + SPARE_BYTES if self.is_fetched else 0
 
-    def check_fits(self, device: torch.device, bytes_a_parameter: int) -> None:
-        """Unavailable where a hub model or folder needs more memory than is free, before its weights are fetched."""
-        if (needed := self.needed_bytes(bytes_a_parameter)) > free_bytes(device):
-            raise Unavailable(
-                f"model {self.name} needs {needed / 1e9:.1f} GB of memory at {bytes_a_parameter} bytes a parameter, "
-                f"and {device} has {free_bytes(device) / 1e9:.1f} GB free; run it on a larger machine"
-            )
+    def why_too_large(self, device: torch.device, bytes_a_parameter: int) -> str:
+        """A sentence where the model needs more memory than is free on the device, before its weights are fetched."""
+        if (needed := self.needed_bytes(bytes_a_parameter)) <= (free := free_bytes(device)):
+            return ""
+        sizes = f"needs {needed / 1e9:.1f} GB of memory, and {device} has {free / 1e9:.1f} GB free"
+        return f"model {self.name} {sizes}; run it on a larger machine"
 
     def pass_key(
         self, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
     ) -> dict[str, Any]:
-        """What determines passes besides the texts and our code, for the key that they are cached under."""
-        where, reading = pick_device(device), read_otherwise(tokenizer_source(self.name))
+        """The entries of a pass's cache key, without the texts and the versions of our code."""
+        where, reading = device_type(device), read_otherwise(tokenizer_source(self.name))
         return {
             "model": self.revision,
-            "device": where.type,
-            "dtype": str(self.dtype_on(where, dtype)),
+            "device": where,
+            "dtype": f"torch.{self.dtype_name(where, dtype)}",
             "start_token": self.start_token(start_token),
             **({"tokenizer": reading} if reading else {}),
             "versions": [version(name) for name in ("torch", "transformers", "tokenizers")],
@@ -290,8 +266,13 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return _tokenizers[key]
 
 
+def hash_of_tokenizer(name: str) -> str:
+    """The content hash of a model's tokenizer, which is loaded only where the cache lacks it."""
+    return tokenizer_facts(tokenizer_source(name))["hash"]
+
+
 def tokenizer_source(name: str) -> Weights:
-    """The model whose folder, or place on the hub, has the tokenizer of a model; ValueError where none is known."""
+    """The model that brings the tokenizer of a model; ValueError where none is known."""
     tokenizer = find(name).tokenizer
     if tokenizer is None:
         raise ValueError(f"no tokenizer is known for {name}: set MIALIB_API_TOKENIZER to a hub name or a folder")
@@ -299,20 +280,18 @@ def tokenizer_source(name: str) -> Weights:
 
 
 def read_otherwise(model: Weights) -> dict[str, Any]:
-    """What of a model's tokenizer is not as transformers' class has it, nothing for most; decided once for its files.
+    """How to read a model's tokenizer where transformers' class would read it wrongly; mostly empty, decided once.
 
-    - `special_tokens`: the class can't be loaded, or cuts texts otherwise than the model's tokenizer.json, which is
-      taken alone. These tokens are named by the class only.
-    - `fix_mistral_regex`: transformers says that a tokenizer.json needs this flag, and its vocabulary is Mistral's.
+    - `special_tokens`: the class can't be loaded, or cuts texts otherwise than the model's tokenizer.json. That file is
+      read alone, with these tokens, which only the class names.
+    - `fix_mistral_regex`: the tokenizer.json needs this flag of transformers, and the vocabulary is Mistral's.
     - `start_tokens`: the tokenizer itself prepends several.
     """
-    return {key: value for key, value in _tokenizer_facts(model).items() if key != "hash"}
+    return {key: value for key, value in tokenizer_facts(model).items() if key != "hash"}
 
 
-def _tokenizer_facts(model: Weights) -> dict[str, Any]:
-    """The above and the hash of the tokenizer, stored by the stamps of its files: they take seconds to find out."""
-    if not model.is_fetched:
-        return {}
+def tokenizer_facts(model: Weights) -> dict[str, Any]:
+    """`read_otherwise` and the hash of the tokenizer, cached by its files' sizes and times: both take seconds."""
     key = _tokenizer_key(model)
 
     def decide() -> dict[str, Any]:
@@ -334,7 +313,7 @@ def _tokenizer_facts(model: Weights) -> dict[str, Any]:
 
 
 def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, Any]:
-    """How a tokenizer that transformers has read is to be read: as it was, with a flag, or from its file alone."""
+    """What `read_otherwise` says of a tokenizer that transformers has read."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -345,26 +324,30 @@ def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, 
     is_of_model = not type(tokenizer).__module__.startswith("transformers.")  # whose code a person has allowed
     if not file or is_of_model or type(tokenizer) is PreTrainedTokenizerFast:
         return {}
-    own = Tokenizer.from_file(str(file))
-    own.encode_special_tokens = True
-    own.no_padding()
-    own.no_truncation()
-    texts = [*ORDINARY_TEXTS, *CUT_TEXTS, *(f"a{token.content}b" for token in own.get_added_tokens_decoder().values())]
-    if encode(tokenizer, texts) == [cut.ids for cut in own.encode_batch(texts, add_special_tokens=False)]:
+    alone = Tokenizer.from_file(str(file))
+    alone.encode_special_tokens = True
+    alone.no_padding()
+    alone.no_truncation()
+    texts = [
+        *ORDINARY_TEXTS,
+        *CUT_TEXTS,
+        *(f"a{token.content}b" for token in alone.get_added_tokens_decoder().values()),
+    ]
+    if encode(tokenizer, texts) == [cut.ids for cut in alone.encode_batch(texts, add_special_tokens=False)]:
         return {}
-    vocabulary, named = own.get_vocab(), tokenizer.special_tokens_map
+    vocabulary, named = alone.get_vocab(), tokenizer.special_tokens_map
     return {"special_tokens": {role: token for role, token in named.items() if token in vocabulary}}
 
 
 def _tokenizer_key(model: Weights) -> str:
-    """A hash of what a `from_pretrained` takes, and of the files in a model's folder."""
+    """A hash of the arguments of `from_pretrained`, and of the sizes and times of the folder's files."""
     folder = model.folder
     files = [(file.name, *_stamp(file)) for file in sorted(folder.iterdir())] if folder else []
     return hash_of([model.arguments, files])
 
 
 def _tokenizer_file(source: dict[str, Any]) -> Path | None:
-    """The tokenizer.json beside a model's weights, in its folder or in the hub's cache: who reads it has fetched it."""
+    """The tokenizer.json beside a model's weights, in its folder or in the hub's cache."""
     place = source["pretrained_model_name_or_path"]
     folders = [Path(place)]
     if "revision" in source:
@@ -399,7 +382,7 @@ def _read_tokenizer(model: Weights, reading: dict[str, Any]) -> PreTrainedTokeni
 
 @contextmanager
 def silent_transformers() -> Iterator[None]:
-    """Say nothing of what transformers advises a person who calls it: we do it, or say what is wrong ourselves."""
+    """Silence transformers' advice to its callers: mialib follows it, or says itself what is wrong."""
     from transformers.utils import logging as theirs
 
     verbosity = theirs.get_verbosity()
@@ -410,191 +393,14 @@ def silent_transformers() -> Iterator[None]:
         theirs.set_verbosity(verbosity)
 
 
-def load_model(
-    name: str, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
-) -> LoadedModel:
-    """Load a causal language model for scoring.
-
-    `start_token` as for `mialib.models.find_start_tokens`; "auto" is, for a model that the registry names, what one
-    paper, DC-PDD, prepends. Much public code prepends nothing to Pythia and its like, which is None. Unavailable for a
-    model that can't be loaded or does not fit; ValueError for a whole one with an adapter beside it.
-    """
-    source, where = find_weights(name), pick_device(device)
-    torch_dtype = source.dtype_on(where, dtype)
-    is_spread = source.needed_bytes(torch_dtype.itemsize) > free_bytes(where)
-    if is_spread and not find_spec("accelerate"):  # which spreads it
-        source.check_fits(where, torch_dtype.itemsize)
-    revision, folder, tokenizer = source.revision, source.folder, load_tokenizer(name)
-    if folder and (folder / ADAPTER_CONFIG).is_file():
-        raise ValueError(
-            f"model {name}: {ADAPTER_CONFIG} says that an adapter lies beside the weights, which would not be read; "
-            "merge it into the weights, or score a folder without it"
-        )
-    base = _load_weights(source.auto_class(), source, revision, torch_dtype, where, is_spread=is_spread)
-    facts: dict[str, Any] = {"name": name, "revision": revision, "start_token": source.start_token(start_token)}
-    hash_ = _tokenizer_facts(tokenizer_source(name)).get("hash")
-    return LoadedModel.of(source.complete(base), tokenizer, hash_of_tokenizer=hash_, **facts)
-
-
-def check_revision(name: str, found: str, wanted: str | None) -> None:
-    """ValueError where a model's files are no longer those that were asked for."""
-    if wanted not in (None, found):
-        raise ValueError(f"model {name}: its files changed after it was asked for; score the texts again")
-
-
-def _load_weights(
-    family: Any,
-    source: Weights,
-    revision: str,
-    dtype: torch.dtype,
-    where: torch.device,
-    kind: str = "causal",
-    is_spread: bool = False,
-) -> PreTrainedModel:
-    """A model with all weights from its files.
-
-    ValueError that names the weights that the files lack, and those that they hold and the model does not take; and
-    where the files are no longer of the revision.
-    """
-    from transformers.utils import logging as theirs
-
-    if not sys.stderr.isatty():  # a page or a log would keep the bar
-        theirs.disable_progress_bar()
-    name, options = source.name, {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
-    if kind == "causal" and source.is_of_few_bits:
-        options["device_map"] = {"": where}
-    elif is_spread:
-        logger.warning("%s does not fit on %s: it is spread over GPUs, memory and disk, which is slower", name, where)
-        offloaded = {"offload_folder": str(home() / "offloaded" / hash_of(revision))}
-        options |= {"device_map": "auto", "max_memory": free_places(), **offloaded}
-    try:
-        with silent_transformers():  # its table of what is lacking prints names as they are; we say it below
-            model, report = family.from_pretrained(**source.arguments, **options)
-    except Exception as error:
-        raise source.not_loadable(error, kind) from error
-    if lacking := lacking_weights(report):
-        raise ValueError(
-            f"model {name}: of the weights that its config.json asks for {len(lacking)} are not in its files, or in "
-            f"another shape, and would be random: {first_of(lacking, 3)}; get its files again"
-        )
-    unexpected = [key for key in sorted(report["unexpected_keys"]) if not OLD_BUFFER.search(key)]
-    if kind == "masked":  # whole modules beside a masked model, such as BERT's second head, are left out
-        own = {LAYER_NUMBER.sub(".n.", key) for key in model.state_dict()}
-        unexpected = [key for key in unexpected if LAYER_NUMBER.sub(".n.", key) in own]
-    if unexpected:
-        raise ValueError(
-            f"model {name}: its files hold weights that the model of its config.json does not take: "
-            f"{first_of(unexpected, 3)}; get its files again, or a copy without these"
-        )
-    if "device_map" not in options:
-        model = model.to(where)
-    check_revision(name, source.revision, revision)  # else the weights may be of two models
-    return model
-
-
-class Scorer(scoring.LoadedScorer):
-    """A causal language model that scores texts: `mialib.Scorer`.
-
-    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). A loaded
-    transformers model is given with its `tokenizer`; it is set to inference and has no gradients from here on. `device`
-    defaults to what the machine has, `dtype` to float32 on the CPU, on CUDA to the type of `data/models.yml`, else
-    bfloat16. `start_token` is prepended to each text: "auto" (the registry's for a model that it names, else the
-    tokenizer's own), a token, or None.
-    """
-
-    def __init__(
-        self,
-        model: str | Path | PreTrainedModel | LoadedModel,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        start_token: str | None = "auto",
-    ) -> None:
-        options: dict[str, Any] = {"device": device, "dtype": dtype, "start_token": start_token}
-        taken: Collection[str] = ()
-        if isinstance(model, str | Path) and tokenizer is None:
-            loaded, taken = load_model(str(model), **options), options
-        elif isinstance(model, LoadedModel) and tokenizer is None:
-            loaded = model
-        elif hasattr(model, "get_output_embeddings") and tokenizer is not None:
-            given, name = cast("PreTrainedModel", model), getattr(model, "name_or_path", "") or type(model).__name__
-            loaded = LoadedModel.of(given, tokenizer, name=name, start_token=find(name).start_token(start_token))
-            taken = {"start_token"}
-        else:
-            raise ValueError(
-                "a model's name or folder, or a loaded model and its tokenizer are expected, got "
-                f"{type(model).__name__} and {type(tokenizer).__name__}"
-            )
-        if too_late := [name for name, value in options.items() if name not in taken and value != "auto"]:
-            raise ValueError(f"the model is loaded already; give {too_late[0]} where it is loaded")
-        super().__init__(loaded)
-
-
-def load_scorer(
-    name: str,
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    start_token: str | None = "auto",
-    revision: str | None = None,
-) -> Scorer:
-    """A `Scorer` of a model by name; the one that was asked for last stays loaded.
-
-    ValueError where a `revision` is wanted and the model is no longer of it.
-    """
-    model, where = find_weights(name), pick_device(device)
-    key = hash_of([model.revision, name, str(where), str(model.dtype_on(where, dtype)), model.start_token(start_token)])
-    if key not in _loaded:
-        unload()  # before the next one is loaded: both need not fit
-        _loaded[key] = Scorer(name, device=device, dtype=dtype, start_token=start_token)
-    check_revision(name, _loaded[key].loaded.revision, revision)
-    return _loaded[key]
-
-
-def unload() -> None:
-    """Let go of the model that `load_scorer` keeps, where another one needs the memory."""
-    _loaded.clear()
-
-
-def load_masked_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a masked language model (BERT, RoBERTa and their like) in float32, and its tokenizer."""
-    import torch
-    from transformers import AutoModelForMaskedLM
-
-    source, tokenizer = find_weights(name), load_tokenizer(name)
-    model = _load_weights(AutoModelForMaskedLM, source, source.revision, torch.float32, pick_device(), "masked")
-    if tokenizer.mask_token_id is None or tokenizer.pad_token_id is None:
-        raise ValueError(f"the tokenizer of {name} lacks a mask or a padding token, so it is not a masked model's")
-    if not (hasattr(model, "lm_head") or hasattr(model, "cls")):
-        raise ValueError(
-            f"{name} is a {model.config.model_type}; masked models of the BERT and RoBERTa families can be used"
-        )
-    return model.eval().requires_grad_(False), tokenizer
-
-
-def free_places() -> dict[int | str, int]:
-    """Bytes that a model may take of each GPU and of the memory; what is left over goes to the disk."""
-    import torch
-
-    places: dict[int | str, torch.device] = {i: torch.device("cuda", i) for i in range(torch.cuda.device_count())}
-    places["cpu"] = torch.device("cpu")
-    return {of: max(0, free_bytes(device) - SPARE_BYTES) for of, device in places.items()}
-
-
-def lacking_weights(report: dict[str, Any]) -> list[str]:
-    """The weights that transformers did not find in a model's files, or found in another shape."""
-    return sorted(report["missing_keys"]) + sorted(key for key, *_ in report["mismatched_keys"])
-
-
 def _stamp(file: Path) -> tuple[int, ...]:
-    """What another content of a file changes: a copy may have the size and the time of the old one, not all four."""
+    """What changes with a file's content: a copy may keep size and time, but not all four."""
     stat = file.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 @cache
 def _hash_once(stamped: tuple[tuple[Any, ...], ...]) -> str:
-    """The hash of files, cached by their stamps: to read tens of gigabytes takes minutes."""
+    """The hash of files, cached by their sizes and times: reading tens of gigabytes takes minutes."""
     files = [(str(path.resolve()), *stamp) for path, *stamp in stamped]
     return cached("hashes", lambda: hash_files(path for path, *_ in stamped), JSON, files=files)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from mialib.catalog.hub import split_name
 from mialib.shared.schema import NonNegative, Positive, Strict, read_yaml
@@ -54,14 +54,6 @@ class HubPart(Strict):
     file: str | None = None
     role: Literal["", "dev", "test", "member", "nonmember"] = ""  # what its texts are; a file's give their label
 
-    @model_validator(mode="after")
-    def _is_one_of_both(self) -> HubPart:
-        if (self.split is None) == (self.file is None):
-            raise ValueError("a part of a data set is either a `split` or a `file`")
-        if self.role in ("member", "nonmember") and not self.file:
-            raise ValueError("a file of texts, and nothing else, has the role `member` or `nonmember`")
-        return self
-
 
 class KnownBenchmark(Strict):
     """A published benchmark. `{length}` and the names of `choices` are filled in where they stand in braces."""
@@ -82,14 +74,6 @@ class KnownBenchmark(Strict):
     access: Literal["open", "gated", "none"] = "open"  # none: on no hub
     note: str = ""
 
-    @model_validator(mode="after")
-    def _can_be_had(self) -> KnownBenchmark:
-        if not (bool(self.hub_id) == bool(self.hub) == (self.access != "none")):
-            raise ValueError("a benchmark on the hub has `hub_id` and `hub`; one on no hub has `access: none`")
-        if not self.hub and not self.local:
-            raise ValueError("a benchmark on no hub has `local` files")
-        return self
-
 
 @cache
 def known_models() -> dict[str, KnownModel]:
@@ -104,6 +88,6 @@ def known_benchmarks() -> dict[str, KnownBenchmark]:
 
 
 def find_model(name: str) -> KnownModel | None:
-    """What is known of a model by its name on the hub, at whichever revision, or its alias; None for any other."""
-    aliases = {known.alias: known for known in known_models().values() if known.alias}
+    """The registry's entry of a model, by its name on the hub, at any revision, or its alias; None for any other."""
+    aliases = {model.alias: model for model in known_models().values() if model.alias}
     return known_models().get(split_name(name)[0]) or aliases.get(name)

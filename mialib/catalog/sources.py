@@ -44,7 +44,7 @@ KINDS = {  # pattern of a name -> module, imported when such a name is first met
 
 
 class PartsMissing(ValueError):
-    """A part of a pass is scored, and can't be joined since others are not here yet."""
+    """One part of a pass is scored, and the other parts are not here yet."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,7 @@ class Source:
 
     def start_token(self, start_token: str | None = "auto") -> str | None:
         """A start token; for "auto" the registry's, if it knows the model (DC-PDD, Section 4)."""
-        known = self.known
-        return known.start_token if known and start_token == "auto" else start_token
+        return self.known.start_token if self.known and start_token == "auto" else start_token
 
     @property
     def tokenizer(self) -> str | None:
@@ -175,7 +174,7 @@ def _class(pattern: str) -> type[Source]:
 
 
 def find(name: str) -> Source:
-    """Return the model, benchmark or corpus of a name, with or without anything behind it: `check` and others raise."""
+    """Return the model, benchmark or corpus of a name. It need not exist: `check` and others raise."""
     pattern = next(pattern for pattern in KINDS if fnmatchcase(name, pattern))
     files = [Path(name, file).is_file() for file in ("adapter_config.json", "config.json")] if pattern == "*" else []
     return _class("adapter:*" if files == [True, False] else pattern)(name)

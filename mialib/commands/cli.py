@@ -28,48 +28,25 @@ app = typer.Typer(
     help=__doc__,
     rich_markup_mode=None,
 )
-StartToken = Annotated[
-    str,
-    typer.Option(
-        help="prepended to each text, so that its first token counts too: auto, none, a token, or several special ones"
-    ),
-]
-DtypeOption = Annotated[
-    str, typer.Option(help="of the weights: auto (float32 on a processor), float32, bfloat16 or float16")
-]
-Part = Annotated[
-    str | None,
-    typer.Option(help="3/16: score the third of sixteen parts of the texts, and go on once all sixteen are scored"),
-]
-Fresh = Annotated[
-    bool,
-    typer.Option(
-        "--fresh",
-        help="compute cached results again. They are found by the content of texts, weights and tokenizer, and by the "
-        "versions of mialib's code and of the libraries; a large file's content is read again where its size or time "
-        "has changed",
-    ),
-]
-Detectors = Annotated[
-    list[str] | None,
-    typer.Option(help="detectors to run, also with commas between them; all: later ones too; default: the papers'"),
-]
-Fdr = Annotated[
-    float | None,
-    typer.Option(min=0, max=1, help="flag texts; on average at most this share of the flagged are not members: 0.1"),
-]
+_start = "prepended to each text, so that its first token counts too: auto, none, a token, or several special ones"
+StartToken = Annotated[str, typer.Option(help=_start)]
+_dtypes = "of the weights: auto (float32 on a processor), float32, bfloat16 or float16"
+DtypeOption = Annotated[str, typer.Option(help=_dtypes)]
+_part = "3/16: score the third of sixteen parts of the texts, and go on once all sixteen are scored"
+Part = Annotated[str | None, typer.Option(help=_part)]
+_fresh = "compute cached results again; they are found by the content of texts, weights and tokenizer, and by versions"
+Fresh = Annotated[bool, typer.Option("--fresh", help=_fresh)]
+_detectors = "detectors to run, also with commas between them; all: later ones too; default: the papers'"
+Detectors = Annotated[list[str] | None, typer.Option(help=_detectors)]
+_fdr = "flag texts; on average at most this share of the flagged are not members: 0.1"
+Fdr = Annotated[float | None, typer.Option(min=0, max=1, help=_fdr)]
 Hyperparameters = Annotated[list[str] | None, typer.Option("-o", help="a hyperparameter, such as min_k.k=10")]
 MODEL_HELP = (
     "a Hugging Face name, a folder, a .gguf file, an adapter's folder or adapter:NAME, smollm2-135m, a lab model such "
     "as lab/en-25k, api:NAME, or logprobs:FILE.jsonl, a file of log-probs that were computed elsewhere"
 )
-TextsArgument = Annotated[
-    Path,
-    typer.Argument(
-        help="a file of texts: .jsonl, .json, .parquet, .csv, .tsv, or .txt with one a line, each as .gz too; - for "
-        "standard input, whose form is told by how it begins"
-    ),
-]
+_texts = "a file of texts: .jsonl, .json, .parquet, .csv, .tsv, .txt (one a line), also as .gz; - for standard input"
+TextsArgument = Annotated[Path, typer.Argument(help=_texts)]
 ModelOption = Annotated[str, typer.Option("--model", help=MODEL_HELP)]
 
 
@@ -115,7 +92,7 @@ def _set_up() -> None:
 
 
 def target_of(texts: Path | str, **fields: Any) -> Target:
-    """What commands score, of their options; ValueError for a wrong one."""
+    """Make a command's target from its options; ValueError for a wrong one."""
     from pydantic import ValidationError
 
     from mialib.passes.inputs import Target
@@ -128,7 +105,7 @@ def target_of(texts: Path | str, **fields: Any) -> Target:
 
 
 def names_in(inputs: dict[str, Any]) -> list[str]:
-    """The names, some of them of files, that the options of `input_options` give."""
+    """The names (of files, models, corpora) that the options of `input_options` give."""
     return [name for name in inputs.values() if isinstance(name, str)]
 
 
@@ -143,7 +120,7 @@ def _read_part(given: str | None) -> tuple[int, int] | None:
 
 
 def check_output(output: Path, *read: str | Path | None) -> None:
-    """ValueError where a file to write has no folder, or would take the place of one that is read."""
+    """ValueError for an output file without a folder, and for one that is also read."""
     from mialib.catalog.logprobs import LOGPROBS
 
     if not output.parent.is_dir():
@@ -154,7 +131,7 @@ def check_output(output: Path, *read: str | Path | None) -> None:
 
 
 def check_read_once(*read: Path | str | None) -> None:
-    """ValueError where two files are to be read from standard input, which can be read once."""
+    """ValueError where standard input is named for several files."""
     if sum(str(path) == "-" for path in read) > 1:
         raise ValueError("-: standard input can be read once, and stands for several files; give the others by name")
 
@@ -237,12 +214,12 @@ def detectors() -> None:
     from mialib.detectors import DETECTORS
     from mialib.passes.needs import NEEDS
 
-    for name, known in DETECTORS.items():
-        say(f"{name:15} {known.label}, {known.source}" + (", since the four papers" if known.is_later else ""))
-        say(f"{'':15} {known.equation}")
-        if wanted := [NEEDS[need].option for need in known.needs if NEEDS[need].option]:
+    for name, detector in DETECTORS.items():
+        say(f"{name:15} {detector.label}, {detector.source}" + (", since the four papers" if detector.is_later else ""))
+        say(f"{'':15} {detector.equation}")
+        if wanted := [NEEDS[need].option for need in detector.needs if NEEDS[need].option]:
             say(f"{'':15} needs {' and '.join(wanted)}")
-        for option, of in known.options.items():
+        for option, of in detector.options.items():
             say(f"{'':15} -o {name}.{option}={of.default}  {of.meaning}")
 
 
@@ -250,19 +227,19 @@ def detectors() -> None:
 def blind(
     benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
 ) -> None:
-    """Does a benchmark leak? How well the texts alone separate its members, with no model looked at."""
+    """Does a benchmark leak? How well the texts alone, without a model, separate its members."""
     from mialib.catalog.benchmarks import load_benchmark
     from mialib.passes.leaks import AT_CHANCE, by_domain, explain_below, measure_leaks
 
     for name in benchmarks:
         benchmark = load_benchmark(name)
-        found = {part.name: measure_leaks(part) for part in by_domain(benchmark)}
+        leaks = {part.name: measure_leaks(part) for part in by_domain(benchmark)}
         n_members, n_non_members = (int((benchmark.labels == label).sum()) for label in (1, 0))
         say(f"{name}: {n_members} members, {n_non_members} non-members. A fair benchmark's AUC is 0.5, its TPR 0.05.\n")
         for metric, title in zip(AT_CHANCE, ("AUC", "TPR at 5% FPR"), strict=True):
-            cells = {part: {of.label: str(of) for of in found[part] if of.metric == metric} for part in found}
+            cells = {part: {of.label: str(of) for of in leaks[part] if of.metric == metric} for part in leaks}
             say(f"{title} of blind baselines [95% interval]\n{as_columns(cells)}\n")
-        aucs = [of.interval for part in found.values() for of in part if of.metric == "auc"]
+        aucs = [of.interval for part in leaks.values() for of in part if of.metric == "auc"]
         say(explain_below(aucs), nl=False)
 
 
@@ -314,8 +291,8 @@ def fetch_command(model: Annotated[str, typer.Argument(help="a model that comes 
     from mialib.catalog.registry import find_model, known_models
     from mialib.catalog.sources import find
 
-    known = find_model(model)
-    if known is None or known.alias != model:
+    entry = find_model(model)
+    if entry is None or entry.alias != model:
         names = ", ".join(of.alias for of in known_models().values() if of.alias)
         raise ValueError(f"{model!r} does not come as a wheel; these do: {names}")
     say(f"{model}: {find(model).folder}")

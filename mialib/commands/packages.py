@@ -1,4 +1,4 @@
-"""The packages of this repository that bring commands, and what `mialib --help` and a missing command say of them."""
+"""Which package brings which command, for `mialib --help` and for a command whose package is missing."""
 
 from __future__ import annotations
 

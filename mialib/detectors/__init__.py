@@ -16,5 +16,5 @@ from mialib.detectors import papers, since  # which register their own
 from mialib.detectors.papers import SMALLEST_VARIANCE, calibrated, first_occurrences
 from mialib.detectors.papers import grid_candidates, surp_conditions, surp_grid
 from mialib.detectors.registry import DETECTORS, TEMPERATURE, Detector, FloatArray, Option
-from mialib.detectors.registry import check_vocabulary, describe_options, detect, detector, get_detector
-from mialib.detectors.registry import lowest_indices, lowest_mean, symbol
+from mialib.detectors.registry import check_hyperparameters, check_vocabulary, describe_options, detect, detector
+from mialib.detectors.registry import get_detector, lowest_indices, lowest_mean, symbol

@@ -129,8 +129,6 @@ def surp_conditions(
     Each is (n,) for one hyperparameter; (E, n) for E thresholds, (K, n) for K percentiles, which are interpolated.
     """
     check_k(*np.ravel(k), or_zero=True)
-    if np.isnan(entropy_threshold).any():
-        raise ValueError("entropy_threshold is a number, got nan")
     log_prob = row.log_prob.astype(np.float64)
     is_sure = row.entropy < np.asarray(entropy_threshold, np.float64)[..., None]
     is_low = log_prob < np.percentile(log_prob, np.asarray(k, np.float64))[..., None]

@@ -1,7 +1,6 @@
 """The registry of detectors, and what scores texts with one of them."""
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from mialib.frequency import TokenFrequency
 from mialib.metrics import FloatArray
 from mialib.model_selection import Grid
-from mialib.plain import plain_array
+from mialib.plain import check_one_of, finite_numbers
 from mialib.store import hash_texts
 from mialib.text import check_texts
 from mialib.token_stats import TokenStats, check_known, same_or_unknown
@@ -104,11 +103,7 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
     """
     chosen, what = get_detector(name), f"detector {name!r}"
     inputs = {need: given.pop(need, None) for need in {need for of in DETECTORS.values() for need in of.needs}}
-    if unknown := sorted(set(given) - set(chosen.options)):
-        known = ", ".join(chosen.options) or "none"
-        raise ValueError(f"{what} has no hyperparameter {unknown[0]!r}; it has: {known}")
-    for option, value in given.items():
-        _check_hyperparameter(f"{what}: {option}", value, chosen.options[option].default)
+    check_hyperparameters(name, given)
     _check_pass(stats, f"{what}: the statistics")
     check_known(chosen.reads, stats.lacks, what)
     if missing := [need for need in chosen.needs if inputs[need] is None]:
@@ -129,28 +124,31 @@ def get_detector(name: str) -> Detector:
     """The registered detector, or a ValueError that names all of them."""
     if name == "probe":
         raise ValueError("the probe reads a model's weights, not token statistics: call mialib.probe_scores")
-    if name not in DETECTORS:
-        raise ValueError(f"unknown detector {name!r}; known: {', '.join(DETECTORS)}")
+    check_one_of(name, DETECTORS, "detector")
     return DETECTORS[name]
 
 
-def _check_hyperparameter(what: str, value: Any, default: float) -> None:
-    """ValueError for what is no number that a float64 holds, or is neither True nor False where the default is."""
-    is_flag = isinstance(value, bool | np.bool_ | int) and value in (0, 1)
-    try:
-        is_number = isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
-    except OverflowError:
-        is_number = False
-    is_known, wanted = (is_flag, "True or False") if isinstance(default, bool) else (is_number, "a number")
-    if not is_known:
-        raise ValueError(f"{what} is {wanted}, got {short_repr(value)}")
+def check_hyperparameters(name: str, values: Mapping[str, Any]) -> None:
+    """ValueError for a hyperparameter that a detector lacks, and for a value that is no number, or no flag."""
+    options = get_detector(name).options
+    for option, value in values.items():
+        if option not in options:
+            has = ", ".join(options) or "none"
+            raise ValueError(f"detector {name!r} has no hyperparameter {option!r}; it has: {has}")
+        is_flag = isinstance(options[option].default, bool)
+        fits = (
+            value in (0, 1) if is_flag else isinstance(value, Real) and not isinstance(value, bool) and value == value
+        )
+        if not (isinstance(value, Real | np.bool_) and fits):
+            wanted = "True or False" if is_flag else "a number"
+            raise ValueError(f"detector {name!r}: {option} is {wanted}, got {short_repr(value)}")
 
 
 def _check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
     """What a detector needs of each text; ValueError where it is of another kind, of other texts, or not finite."""
     own, other = stats.provenance, {}
     if need == "neighbors":
-        given = _check_neighbors(given)
+        given = finite_numbers(given, what, n_axes=2)
     elif need == "texts":
         given = check_texts(given, what)
         other = {"texts": hash_texts(given)}
@@ -171,17 +169,6 @@ def _check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
     return given
 
 
-def _check_neighbors(neighbors: Any) -> FloatArray:
-    """Mean log p of neighbors as (N, M) float64, M at least 1; ValueError for another shape or a number not finite."""
-    neighbors = plain_array(neighbors, "neighbors", np.float64)
-    if neighbors.ndim != 2 or not neighbors.shape[1]:
-        raise ValueError(f"neighbors: mean log p of shape (texts, neighbors) is expected, got {neighbors.shape}")
-    if len(wrong := np.argwhere(~np.isfinite(neighbors))):
-        text, neighbor = wrong[0]
-        raise ValueError(f"text {text}, neighbor {neighbor}: mean log p is {neighbors[text, neighbor]}")
-    return neighbors
-
-
 def _check_pass(stats: Any, what: str) -> None:
     """ValueError for what is not token statistics, and for a number in them that is not finite."""
     if not isinstance(stats, TokenStats):
@@ -194,15 +181,10 @@ def check_vocabulary(frequency: TokenFrequency, stats: TokenStats) -> TokenFrequ
     if not isinstance(frequency, TokenFrequency):
         raise ValueError(f"frequency: TokenFrequency, as of count_tokens, is expected; got {type(frequency).__name__}")
     tokenizer, largest = stats.provenance.get("tokenizer"), stats.token_ids.max(initial=0)
-    if tokenizer and frequency.tokenizer and tokenizer != frequency.tokenizer:
+    if (tokenizer and frequency.tokenizer and tokenizer != frequency.tokenizer) or largest >= len(frequency.counts):
         raise ValueError(
-            f"the frequencies count tokens of tokenizer {frequency.tokenizer} ({frequency.name}), "
-            f"the statistics hold tokens of {tokenizer} ({stats.provenance.get('model')})"
-        )
-    if largest >= len(frequency.counts):
-        raise ValueError(
-            f"token id {largest} of the statistics lies outside the vocabulary of "
-            f"{len(frequency.counts)} tokens that {frequency.name} counts"
+            f"the frequencies ({frequency.name}) count {len(frequency.counts)} tokens of tokenizer "
+            f"{frequency.tokenizer or 'unknown'}, and the statistics hold token {largest} of {tokenizer or 'unknown'}"
         )
     return frequency
 

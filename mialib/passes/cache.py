@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.batches import are_apart, encode
 from mialib.cache import ARRAYS, JSON, Checkpoints, Format, cached
 from mialib.catalog.corpora import corpus_identity, reference_texts
-from mialib.catalog.models import Weights, check_revision, find_weights, load_scorer, load_tokenizer
+from mialib.catalog.models import Weights, find_weights, hash_of_tokenizer, load_tokenizer
 from mialib.catalog.sources import Dtype, PassOptions, find
 from mialib.frequency import TokenFrequency, count_tokens
-from mialib.models import rope_borders, tokenizer_hash
+from mialib.models import rope_borders
 from mialib.store import hash_texts, version
 from mialib.token_stats import TokenStats
 from mialib.versions import versions_of
@@ -45,13 +45,12 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
     source = find(model)
     if stored := find(corpus).counts(source):
         return stored
-    tokenizer, size = load_tokenizer(model), source.vocabulary_size
-    hashed = tokenizer_hash(tokenizer)
+    hashed, size = hash_of_tokenizer(model), source.vocabulary_size
 
     def make(checkpoints: Checkpoints) -> TokenFrequency:
-        save = partial(checkpoints.add, instead=True)
-        texts = reference_texts(corpus)
-        return count_tokens(texts, tokenizer, size, found=checkpoints, save=save, name=corpus, tokenizer_hash=hashed)
+        named, save = {"name": corpus, "tokenizer_hash": hashed}, partial(checkpoints.add, instead=True)
+        texts, tokenizer = reference_texts(corpus), load_tokenizer(model)
+        return count_tokens(texts, tokenizer, size, found=checkpoints, save=save, **named)
 
     key: dict[str, Any] = {"tokenizer": hashed, "size": size, "corpus": corpus_identity(corpus)}
     key |= {"tokenizers": version("tokenizers")} | versions_of("counting")
@@ -65,12 +64,10 @@ def neighbors_or_load(
     from mialib.attacks.neighbors import make_neighbors
 
     options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
-    masked = find_weights(masked_lm)
-    key = masked.pass_key(dtype="float32") | options | versions_of("neighbors")
+    key = find_weights(masked_lm).pass_key(dtype="float32") | options | versions_of("neighbors")
     key |= {"texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(checkpoints: Checkpoints) -> list[list[str]]:
-        check_revision(masked_lm, masked.revision, key["model"])
         return make_neighbors(texts, masked_lm, **options, found=checkpoints, save=checkpoints.add)
 
     return cached("neighbors", make, JSON, JSON, **key)
@@ -93,6 +90,7 @@ def neighbor_log_probs_or_load(
     of `model`; the masked one is run in float32.
     """
     from mialib.attacks.neighbors import neighbor_log_probs
+    from mialib.catalog.loading import load_scorer
 
     options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
     loading: dict[str, Any] = {"start_token": start_token, "dtype": dtype}
@@ -106,8 +104,9 @@ def neighbor_log_probs_or_load(
 
     def make(checkpoints: Checkpoints) -> dict[str, NDArray[np.float64]]:
         neighbors, stats = neighbors_or_load(texts, masked_lm, **options), score_or_load(model, texts, **loading)
-        scorer = load_scorer(model, **loading, revision=key["model"])
-        return {"log_prob": neighbor_log_probs(scorer, stats, neighbors, found=checkpoints, save=checkpoints.add)}
+        scorer = load_scorer(model, **loading)
+        resume: dict[str, Any] = {"found": checkpoints, "save": checkpoints.add}
+        return {"log_prob": neighbor_log_probs(scorer, stats, neighbors, **resume)}
 
     return cached("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]
 

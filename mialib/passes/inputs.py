@@ -1,12 +1,12 @@
-"""What to run, and every pass and count that a detector may need, loaded when it is first asked for.
+"""What to run, and every pass and count that a detector may need, loaded on first use.
 
     target = Target(model="lab/en-900k", benchmark="lab/en", reference="lab/en-25k")
     inputs = load_inputs(target)
     scores = score_all(inputs)                      {detector: (N,) scores, or None where it is not applicable}
     inputs["stats"], inputs["reference"], ...       the model's own pass, and the entries of NEEDS
 
-Inputs of some of the texts (`take`), of texts cut shorter (`cut_inputs`), with another reference or corpus (`retarget`)
-and with values in the place of others (`given`) share what is loaded.
+Inputs of some of the texts (`take`), of shorter texts (`cut_inputs`), with another reference or corpus (`retarget`)
+and with replaced values (`given`) share what is loaded.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Target(create_model("OfNeeds", __base__=Strict, **OF_NEEDS)):  # type: ign
 
     @model_validator(mode="before")
     @classmethod
-    def _of_an_adapter_the_base_is_the_reference(cls, given: Any) -> Any:
-        if isinstance(given, dict) and isinstance(model := given.get("model"), str) and not given.get("reference"):
-            return {**given, "reference": find(model).base}
-        return given
+    def _of_an_adapter_the_base_is_the_reference(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(model := values.get("model"), str) and not values.get("reference"):
+            return {**values, "reference": find(model).base}
+        return values
 
     @model_validator(mode="after")
     def _has_a_length_where_it_is_of_snippets(self) -> Target:
@@ -85,7 +85,7 @@ class Target(create_model("OfNeeds", __base__=Strict, **OF_NEEDS)):  # type: ign
 
 @dataclass(frozen=True)
 class Inputs:
-    """Texts and what detectors need of them under one target, text by text in their order; loaded when asked for."""
+    """Texts and what detectors need of them under one target, in the texts' order, loaded on first use."""
 
     target: Target
     texts: tuple[str, ...]
@@ -109,7 +109,7 @@ class Inputs:
         return need.load(self, source) if need.is_named(self.target) else None
 
     def load(self, *names: str) -> None:
-        """Load these, in this order.
+        """Load these inputs in this order.
 
         PartsMissing, once this part of each pass is scored, where other parts are not here yet.
         """
@@ -155,7 +155,7 @@ class Inputs:
 
     @property
     def scored_benchmark(self) -> Benchmark:
-        """The benchmark with as much of each text as was scored, so that a baseline sees what the detectors see."""
+        """The benchmark of the scored part of each text, so that a baseline sees what the detectors see."""
         if not self.stats.n_cut.any():
             return self.labelled
         n_words = self.labelled.n_words or int(self.stats.n_tokens.max())
@@ -166,7 +166,7 @@ class Inputs:
         return [self.loaded[name].provenance for name in PASSES if self.loaded.get(name) is not None]
 
     def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Inputs:
-        """The same of the texts with these numbers, as a benchmark of another name."""
+        """Select the texts with these numbers, as a benchmark of another name."""
         indices = plain_indices(indices, len(self.texts), "texts to take")
 
         def taken(need: str) -> Any:
@@ -181,7 +181,7 @@ class Inputs:
         return Inputs(self.target.but(benchmark=name), benchmark.texts, self.language, benchmark, make=taken)
 
     def retarget(self, **fields: Any) -> Inputs:
-        """The same with another reference, corpus, masked model or prefix, from which the rest is loaded now.
+        """Replace the reference, corpus, masked model or prefix, and load what depends on it.
 
         ValueError for another field of the target: another model or benchmark is loaded by `load_inputs`.
         """
@@ -197,12 +197,12 @@ class Inputs:
         return changed
 
     def given(self, **values: Any) -> Inputs:
-        """The same with these values for "stats" or entries of NEEDS; None for one that is to be missing."""
+        """Replace "stats" or entries of NEEDS by these values; None makes one missing."""
         return replace(self, make=self.__getitem__, loaded=values)
 
 
 def load_inputs(target: Target) -> Inputs:
-    """A target's benchmark, cut or in snippets as it says; nothing is scored yet but what a cut needs.
+    """Load a target's benchmark, cut or in snippets as it says; only what a cut needs is scored.
 
     ValueError for a model that can't score the benchmark.
     """
@@ -221,7 +221,7 @@ def inputs_of(target: Target, benchmark: Benchmark) -> Inputs:
 
 
 def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
-    """The same inputs with each text cut to `n_words` words, and how many texts needed no new forward pass.
+    """Cut each text to `n_words` words, and count the texts that needed no new forward pass.
 
     A causal model's statistics of a prefix are a prefix of its statistics. A cut text's neighbors are others.
     """
@@ -248,7 +248,7 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
 
 
 def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[int], dict[int, int]]:
-    """The lengths in words that the texts can be cut to, and the number of too short texts for each other length.
+    """Split lengths into those that the texts can be cut to, and the others with their number of too short texts.
 
     A length is left out where over half of the texts are shorter. ValueError where all are.
     """
@@ -256,22 +256,18 @@ def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[in
     short = {length: int(np.sum(counts < length)) for length in sorted(lengths)}
     left_out = {length: n for length, n in short.items() if n > len(counts) / 2}
     if len(left_out) == len(short):
-        raise ValueError(
-            f"{benchmark.name}: half of the texts have at most {int(np.median(counts))} words, "
-            f"so they cannot be cut to {', '.join(map(str, short))}"
-        )
+        most, wanted = int(np.median(counts)), ", ".join(map(str, short))
+        raise ValueError(f"{benchmark.name}: half of the texts have {most} words at most; none can be cut to {wanted}")
     return [length for length in short if length not in left_out], left_out
 
 
 def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
     """The labels (N,) that columns of the same texts share; ValueError where their texts or labels differ."""
     first, *others = columns
-    for other in others:
-        if other.texts != first.texts or not np.array_equal(other.labels, first.labels):
-            raise ValueError(
-                f"{first.target.column} and {other.target.column} are not of the same texts with the same labels; "
-                "give both models one benchmark"
-            )
+    for inputs in others:
+        if inputs.texts != first.texts or not np.array_equal(inputs.labels, first.labels):
+            pair = f"{first.target.column} and {inputs.target.column}"
+            raise ValueError(f"{pair} differ in their texts or labels; give both models one benchmark")
     return first.labels
 
 
@@ -308,9 +304,7 @@ def score_all(
         detectors = [name for name, detector in DETECTORS.items() if not detector.is_later and name != without]
     names = list(detectors)
     if unknown := [name for name in hyperparameters if name not in names]:
-        raise ValueError(
-            f"hyperparameters of {unknown[0]!r}, which is not among the detectors to score: {', '.join(names)}"
-        )
+        raise ValueError(f"hyperparameters of {unknown[0]!r}, but only these are scored: {', '.join(names)}")
     return {
         name: None if unavailable_reason(inputs, name) else scores_of(inputs, name, **hyperparameters.get(name, {}))
         for name in names
@@ -318,7 +312,7 @@ def score_all(
 
 
 def signature(provenance: Mapping[str, Any], texts: str = "") -> str:
-    """What a pass's numbers depend on, on one line: version, model, texts, start token, number format, seed.
+    """Name in one line what a pass depends on: version, model, texts, start token, number format, seed.
 
     `texts` says which texts, by default how many and their hash.
     """
@@ -336,7 +330,7 @@ def signature(provenance: Mapping[str, Any], texts: str = "") -> str:
 
 
 def versions_behind(detector: str) -> dict[str, int]:
-    """The versions of all that makes a detector's scores: its own, the pass's, and those of what it needs besides."""
+    """The versions behind a detector's scores: its own, the pass's, and those of its other inputs."""
     chosen = get_detector(detector)
     return versions_of("scoring", *{NEEDS[need].made_by for need in chosen.needs}) | {detector: chosen.version}
 

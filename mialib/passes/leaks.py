@@ -1,4 +1,4 @@
-"""Does a benchmark leak? How well baselines that see the texts and no model tell its members from its non-members."""
+"""Does a benchmark leak? How well baselines that see only the texts separate its members from its non-members."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -44,13 +45,12 @@ class Leak:
 def measure_leaks(
     benchmark: Benchmark, metrics: Iterable[str] = tuple(AT_CHANCE), kinds: Iterable[str] = BLIND
 ) -> list[Leak]:
-    """The blind baselines of a benchmark; where it has too few texts for them, each says so."""
+    """Measure the blind baselines of a benchmark; with too few texts, each says so."""
     labels, document, language = benchmark.labels, benchmark.document, benchmark.language
     scores: dict[str, FloatArray | None]
+    options: dict[str, Any] = {"language": language, "groups": document}
     try:
-        scores = {
-            kind: blind_or_load(benchmark.texts, labels, kind, language=language, groups=document) for kind in kinds
-        }
+        scores = {kind: blind_or_load(benchmark.texts, labels, kind, **options) for kind in kinds}
     except TooFewTexts as error:
         scores = dict.fromkeys(kinds)
         logger.warning("%s: no blind baselines, since %s", benchmark.name, error)

@@ -1,4 +1,4 @@
-"""What a detector may need besides the model's own pass: one table, and what follows from it.
+"""The table of what a detector may need besides the model's own pass.
 
 An entry of NEEDS is named as the keyword of `detect`. From it come what is loaded, the fields of `Target` and the
 options of the command line. It imports nothing heavy, since the command line's help reads it.
@@ -62,7 +62,7 @@ class Need:
 
 
 def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
-    """The pass over the lowercased texts; of a text that did not fit the context, over what was scored of it."""
+    """Score the lowercased texts; of a text that did not fit the context, its scored part."""
     from mialib.passes.cache import score_cut_texts
     from mialib.text import have_case
     from mialib.token_stats import TokenStats
@@ -113,23 +113,18 @@ def _neighbors(inputs: Inputs, masked: str) -> NDArray[np.float64]:
 
 
 def _after(inputs: Inputs, source: str) -> TokenStats | None:
-    """The pass in which known texts are read before each text."""
+    """Score the texts with known texts read before each."""
     from mialib.batches import encode
     from mialib.catalog.corpora import reference_texts
     from mialib.catalog.models import load_tokenizer
-    from mialib.text import bare, excerpt
+    from mialib.text import check_apart
 
     if not inputs.source.has_weights:
         return None
     shots = list(islice(reference_texts(source), inputs.target.n_shots))
-    if len(shots) < inputs.target.n_shots:
-        raise ValueError(
-            f"{source} holds {len(shots)} texts, and {inputs.target.n_shots} are to be read before each text; give "
-            f"more, or {SHOTS.option} {len(shots)}"
-        )
-    scored = {bare(text) for text in inputs.texts}
-    if judged := next((text for text in shots if bare(text) in scored), None):
-        raise ValueError(f"{source}: {excerpt(judged)} is among the texts to score; give others")
+    if len(shots) < (n := inputs.target.n_shots):
+        raise ValueError(f"{source} holds {len(shots)} of {n} texts; give more, or {SHOTS.option} {len(shots)}")
+    check_apart(shots, inputs.texts, source)
     after = "".join(f"{text}\n\n" for text in shots)
     n_before = len(encode(load_tokenizer(inputs.target.model), [after])[0])
     logger.info("%s: a pass with %d tokens before each text", source, n_before)
@@ -137,7 +132,7 @@ def _after(inputs: Inputs, source: str) -> TokenStats | None:
 
 
 def text_before(n: int) -> NDArray[np.int64]:
-    """The number of the text that is read before each of n, (n,): each is read before one other, drawn always alike."""
+    """For each of n texts, the number of the one that is read before it, (n,): a fixed random cycle."""
     import numpy as np
 
     order = np.random.default_rng(0).permutation(n)
@@ -145,7 +140,7 @@ def text_before(n: int) -> NDArray[np.int64]:
 
 
 def _after_others(inputs: Inputs, _: str) -> TokenStats | None:
-    """The pass in which another of the texts is read before each, cut to about half of the model's context."""
+    """Score each text with another one read before it, cut to about half of the model's context."""
     from mialib.batches import encode
     from mialib.catalog.models import load_tokenizer
     from mialib.store import hash_texts
@@ -189,11 +184,7 @@ NEEDS = {
     "frequency": Need(
         _frequency,
         "no reference corpus is named (corpora), or the token ids are not known",
-        Setting(
-            "corpus",
-            "--corpus",
-            "a reference corpus, for dc_pdd and aeca: a file of texts, or a name such as lab/en",
-        ),
+        Setting("corpus", "--corpus", "a reference corpus, for dc_pdd and aeca: a file, or a name such as lab/en"),
         by_text=False,
         made_by="counting",
     ),
@@ -209,11 +200,7 @@ NEEDS = {
     "after_non_members": Need(
         _after,
         NO_KNOWN.format("non-members"),
-        Setting(
-            "non_member_prefix",
-            "--non-member-prefix",
-            "known non-members to read before each text, for recall: a file, or a corpus's name",
-        ),
+        Setting("non_member_prefix", "--non-member-prefix", "known non-members to read before each text, for recall"),
         many=SHOTS,
         is_pass=True,
     ),

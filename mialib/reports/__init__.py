@@ -1,1 +1,1 @@
-"""What a person reads: scores of texts, the auditor's report and its canaries, a text token by token."""
+"""Reports for people: what `mialib detect` prints."""

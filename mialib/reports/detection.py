@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from mialib.calibration import Decision, decide, flagged_up_to, n_needed, p_values, set_p_value, share_of_members
 from mialib.catalog.corpora import HUB_CORPORA, reference_texts, split_prefix
 from mialib.catalog.sources import find
-from mialib.detectors import DETECTORS, FloatArray, get_detector
+from mialib.detectors import DETECTORS, FloatArray, check_hyperparameters, get_detector
 from mialib.metrics import Interval, auc_interval
 from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, signature, unavailable_reason
+from mialib.plain import check_share
 from mialib.shared.files import labels_of, read_rows, texts_of
-from mialib.text import bare, excerpt, first_ones, language_of
+from mialib.text import check_apart, excerpt, first_ones, language_of
 from mialib.token_stats import check_known
 
 ALL = "all"  # detectors
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Detection:
-    """Scores by detector, (N,), and what known non-members make of them; empty where there are none."""
+    """Scores by detector, (N,), with p-values and decisions; these are empty without known non-members."""
 
     scores: dict[str, FloatArray]
     p: dict[str, FloatArray]  # (N,)
@@ -72,7 +73,7 @@ def detect_texts(
     part: tuple[int, int] | None = None,
     fdr: float | None = None,
 ) -> Detection:
-    """Score texts by the detectors asked for, or by all that can run, and decide by known non-members, if given.
+    """Score texts by the named detectors, or by all that can run, and decide by known non-members, if given.
 
     `fpr` is the share of them that may be called members, `FPR` where it is None; `part` as for `score_or_load`; `fdr`
     is the share of non-members that there may be among the flagged texts on average, None to flag none.
@@ -88,12 +89,7 @@ def detect_texts(
     check_options(options or {}, names)
     fpr = FPR if fpr is None else fpr
     known = list(load_known(calibrate)) if calibrate else []
-    judged = set(map(bare, texts)) if known else set()
-    if same := [text for text in known if bare(text) in judged]:
-        first = excerpt(same[0])
-        raise ValueError(
-            f"{calibrate}: {len(same)} of its texts are among those to score, the first {first}; give others"
-        )
+    check_apart(known, texts, str(calibrate))
     for option, rate in ({"--fpr": fpr} | rates).items() if calibrate else ():
         check_rate(rate, len(known), str(calibrate), option)
     check_target(target, (*texts, *known))
@@ -105,21 +101,19 @@ def detect_texts(
     # The target's own passes first, so that each model is loaded once.
     inputs.load("stats", *sorted(needed, key=lambda need: need == "reference"))
     logger.info("%s", signature(inputs.stats.provenance))
-    scores = {
-        name: values for name, values in score_all(inputs, names, **(options or {})).items() if values is not None
-    }
+    all_scores = score_all(inputs, names, **(options or {}))
+    scores = {name: values for name, values in all_scores.items() if values is not None}
     for name in set(names) - set(scores):
         if asked and ALL not in asked:
             raise ValueError(f"detector {name} is not applicable: {unavailable_reason(inputs, name)}")
         logger.info("%s: not applicable, since %s", name, unavailable_reason(inputs, name))
     if not asked or ALL in asked:
-        _say_what_lacks(asked, target)
-    once = first_ones(texts) if known or labels is not None else range(len(texts))
+        _log_missing_options(asked, target)
+    once = first_ones(texts)
     n_copies = len(texts) - len(once)
     if known and n_copies:
-        logger.info(
-            "%d of the %d texts are copies of others: the p-value of the set counts each once", n_copies, len(texts)
-        )
+        said = "%d of the %d texts are copies of others: the p-value of the set counts each once"
+        logger.info(said, n_copies, len(texts))
     of_texts = {name: values[: len(texts)] for name, values in scores.items()}
     of_known = {name: values[len(texts) :] for name, values in scores.items() if known}
     p = {name: p_values(of_texts[name], values) for name, values in of_known.items()}
@@ -138,46 +132,45 @@ def detect_texts(
 
 
 def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
-    """The detectors asked for, by default the papers' that can run; "all": those since too.
+    """The detectors asked for, by default the papers' that can run; "all": every one that can run.
 
-    One that the model leaves no way to run is logged with the reason. ValueError for one asked for by its name that is
-    unknown or lacks what an option gives, and for an option that none of them reads.
+    The log says which of these the model leaves no way to run. ValueError for a detector that is asked for by its name
+    and is unknown or lacks an option or a column, and for an option that none of the detectors reads.
     """
-    unknown = find(target.model).lacks
-    named = [name for name in asked if name != ALL]
-    for name in named:
-        if options := lacking(name, target):
+    lacks, names = find(target.model).lacks, [name for name in asked if name != ALL]
+    for name in names:
+        if options := missing_options(name, target):
             raise ValueError(f"detector {name} needs {options[0]}")
-        check_known(DETECTORS[name].reads, unknown, f"detector {name}")
+        check_known(DETECTORS[name].reads, lacks, f"detector {name}")
     if asked and ALL not in asked:
-        _check_read(target, named)
-        return named
-    possible = [name for name in _unnamed(asked) if not lacking(name, target)]
-    _check_read(target, possible)
-    left_out = [name for name in possible if not set(DETECTORS[name].reads).isdisjoint(unknown)]
-    if left_out:
-        reasons = {unknown[column] for name in left_out for column in DETECTORS[name].reads if column in unknown}
-        logger.info("%s: not applicable, since %s", ", ".join(left_out), "; ".join(sorted(reasons)))
-    return [name for name in possible if name not in left_out]
+        _check_read(target, names)
+        return names
+    names = [name for name in _unnamed(asked) if not missing_options(name, target)]
+    _check_read(target, names)
+    reasons = {name: {lacks[column] for column in DETECTORS[name].reads if column in lacks} for name in names}
+    if left_out := [name for name in names if reasons[name]]:
+        why = "; ".join(sorted(set().union(*reasons.values())))
+        logger.info("%s: not applicable, since %s", ", ".join(left_out), why)
+    return [name for name in names if not reasons[name]]
 
 
 def _unnamed(asked: Sequence[str]) -> list[str]:
     """The detectors that run without being named: the papers', with "all" every one."""
-    return [name for name, of in DETECTORS.items() if asked or not of.is_later]
+    return [name for name, detector in DETECTORS.items() if asked or not detector.is_later]
 
 
-def lacking(name: str, target: Target) -> list[str]:
+def missing_options(name: str, target: Target) -> list[str]:
     """The options that a detector needs and that were not given."""
     needs = [NEEDS[need] for need in get_detector(name).needs]
     return [need.option for need in needs if not need.is_named(target)]
 
 
-def _say_what_lacks(asked: Sequence[str], target: Target) -> None:
-    """Log which detectors an option more would have run, of those that the model allows."""
+def _log_missing_options(asked: Sequence[str], target: Target) -> None:
+    """Log which further detectors an option would run, of those that the model allows."""
     lacks = find(target.model).lacks
     able = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks)]
-    if wanting := [f"{name} ({' and '.join(options)})" for name in able if (options := lacking(name, target))]:
-        logger.info("not run, for want of an option: %s", ", ".join(wanting))
+    if lines := [f"{name} ({' and '.join(options)})" for name in able if (options := missing_options(name, target))]:
+        logger.info("not run, for want of an option: %s", ", ".join(lines))
 
 
 def check_target(target: Target, texts: Sequence[str]) -> None:
@@ -188,9 +181,7 @@ def check_target(target: Target, texts: Sequence[str]) -> None:
     if target.reference == target.model:
         raise ValueError(f"--reference {target.reference} is the model itself; give a smaller one")
     if target.corpus and split_prefix(target.corpus)[0] not in HUB_CORPORA:
-        scored = set(map(bare, texts))
-        if same := next((text for text in reference_texts(target.corpus) if bare(text) in scored), None):
-            raise ValueError(f"--corpus {target.corpus}: {excerpt(same)} is among the texts to score; give others")
+        check_apart(reference_texts(target.corpus), texts, f"--corpus {target.corpus}")
 
 
 def _check_read(target: Target, names: Sequence[str]) -> None:
@@ -199,12 +190,12 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
     for name, need in NEEDS.items():
         named = getattr(target, need.source.field) if need.source else None
         if named and name not in read and named != find(target.model).base:
-            readers = ", ".join(of for of, known in DETECTORS.items() if name in known.needs)
+            readers = ", ".join(reader for reader, detector in DETECTORS.items() if name in detector.needs)
             raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")
 
 
 def flag(p: FloatArray, n_known: int, fdr: float) -> dict[str, Any]:
-    """Which of N texts a target FDR flags, by their p-values (N,), without copies, and how many.
+    """Flag texts at a target FDR by their p-values (N,), without copies.
 
     `most_false` is how many of these are not members, at most and on average; `share_of_members` is that of all texts.
     """
@@ -215,26 +206,24 @@ def flag(p: FloatArray, n_known: int, fdr: float) -> dict[str, Any]:
 
 def explain_flagged(found: Mapping[str, Any]) -> str:
     """What `flag` gives, in sentences."""
-    n, n_flagged, fdr = found["n"], found["n_flagged"], found["fdr"]
-    share, fewest = found["share_of_members"], math.ceil(n / (fdr * (found["n_known"] + 1)) - 1e-9)
-    estimate, low, high = (f"{100 * share[end]:.1f}%" for end in ("estimate", "low", "high"))
+    n, n_flagged, n_known, fdr = (found[key] for key in ("n", "n_flagged", "n_known", "fdr"))
+    estimate, low, high = (f"{100 * found['share_of_members'][end]:.1f}%" for end in ("estimate", "low", "high"))
+    fewest = math.ceil(n / (fdr * (n_known + 1)) - 1e-9)
     said = (
-        f"{n_flagged or 'None'} of {n} texts {'are' if n_flagged else 'is'} flagged at an FDR of {100 * fdr:g}%. "
-        + (
-            f"On average over such audits at most {100 * fdr:g}% of the flagged are not members, "
-            f"{found['most_false']:.1f} of {n_flagged}."
-            if n_flagged
-            else f"With {found['n_known']} known non-members no fewer than {fewest} can be."
-        )
+        f"On average over such audits at most {100 * fdr:g}% of the flagged are not members, "
+        f"{found['most_false']:.1f} of {n_flagged}."
+        if n_flagged
+        else f"With {n_known} known non-members no fewer than {fewest} can be."
     )
     return (
+        f"{n_flagged or 'None'} of {n} texts {'are' if n_flagged else 'is'} flagged at an FDR of {100 * fdr:g}%. "
         f"{said} Of all {n}, an estimated {estimate} are members [95% interval {low} to {high}]; members that score "
         "like non-members are not counted. Both take the texts for independent of each other."
     )
 
 
 def explain_many(mean_fpr: float, n_texts: int) -> str:
-    """A warning where one text or more would be called though none is a member; else empty."""
+    """A warning, or "": if no text is a member, one or more would still be called."""
     if (n_false := mean_fpr * n_texts) < 1:
         return ""
     return (
@@ -245,15 +234,10 @@ def explain_many(mean_fpr: float, n_texts: int) -> str:
 
 def check_rate(rate: float, n_known: int, file: str, option: str = "--fpr") -> None:
     """ValueError for an FPR or FDR that calls everything or nothing a member, with so many known non-members."""
-    if not 0 < rate < 1:
-        raise ValueError(
-            f"{option} {rate:g} would call {'everything' if rate else 'nothing'} a member; give a share between 0 and 1"
-        )
+    check_share(rate, option)
     if n_known < (needed := n_needed(rate)):
-        raise ValueError(
-            f"{file} holds {n_known} texts; the smallest p-value is then {1 / (n_known + 1):.3g}, and "
-            f"nothing could be called a member at {option} {rate:g}, which needs {needed} known non-members"
-        )
+        said = f"{file} holds {n_known} texts, so the smallest p-value is {1 / (n_known + 1):.3g}"
+        raise ValueError(f"{said}; to call a text a member, {option} {rate:g} needs {needed} known non-members")
 
 
 def split_names(given: Sequence[str]) -> list[str]:
@@ -267,32 +251,27 @@ def parse_options(given: Sequence[str]) -> dict[str, dict[str, float]]:
     for one in given:
         place, _, value = one.partition("=")
         detector, _, name = place.partition(".")
+        value = {"true": "1.0", "false": "0.0"}.get(value.lower(), value)
         try:
-            number = {"true": 1.0, "false": 0.0}.get(value.lower())
-            number = (int(value) if value.isdecimal() else float(value)) if number is None else number
+            number = int(value) if value.isdecimal() else float(value)
         except ValueError:
-            number = None
-        if number is None or not name:
+            name = ""
+        if not name:
             raise ValueError(f"-o {one}: DETECTOR.NAME=NUMBER is expected, such as min_k.k=10")
-        if name in options.setdefault(detector, {}):
-            raise ValueError(f"-o {one}: {place} is given twice")
-        options[detector][name] = number
+        options.setdefault(detector, {})[name] = number
     return options
 
 
 def check_options(options: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> None:
     """ValueError for a hyperparameter that no detector has, and for one of a detector that does not run."""
-    for name, given in options.items():
-        known = get_detector(name).hyperparameters
-        if unknown := [option for option in given if option not in known]:
-            has = ", ".join(known) or "none"
-            raise ValueError(f"detector {name!r} has no hyperparameter {unknown[0]!r}; it has: {has}")
+    for name, values in options.items():
+        check_hyperparameters(name, values)
         if name not in names:
-            raise ValueError(f"-o {name}.{next(iter(given))}: {name} does not run here; these do: {', '.join(names)}")
+            raise ValueError(f"-o {name}.{next(iter(values))}: {name} does not run here; these do: {', '.join(names)}")
 
 
 def as_json_lines(detection: Detection) -> Iterator[str]:
-    """One JSON object a text; what is said of all texts together stands in each."""
+    """One JSON object a text; each repeats what holds for all texts together."""
     of_all = {
         "thresholds": {
             name: {"threshold": d.threshold, "fpr": d.wanted_fpr, "fpr_interval": [d.fpr.low, d.fpr.high]}
@@ -328,13 +307,10 @@ def as_csv(detection: Detection) -> Iterator[str]:
 
 def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None = None) -> Iterator[str]:
     """A line a text, a column a detector, and below what the numbers mean."""
-    digits = {name: _digits(values) for name, values in detection.scores.items()}
-    columns = {
-        name: [name, *(_cell(detection, name, i, digits[name]) for i in range(len(texts)))] for name in detection.scores
-    }
-    widths = {name: max(10, *map(len, cells)) for name, cells in columns.items()}
+    columns = [[name, *_cells(detection, name)] for name in detection.scores]
+    widths = [max(10, *map(len, cells)) for cells in columns]
     for i, beginning in enumerate(["beginning", *(excerpt(text, 50) for text in texts)]):
-        cells = [f"{cells[i]:>{widths[name]}}" for name, cells in columns.items()]
+        cells = [f"{cells[i]:>{width}}" for cells, width in zip(columns, widths, strict=True)]
         yield "  ".join([f"{i - 1 if i else 'text':>5}", *cells, beginning])
     yield from of_all_texts(detection, len(texts), known_from)
     if not detection.p:
@@ -347,7 +323,7 @@ def as_table(detection: Detection, texts: Sequence[str], known_from: Path | None
 
 
 def of_all_texts(detection: Detection, n_texts: int, known_from: Path | None = None) -> Iterator[str]:
-    """What is said of all texts together: with labels the AUCs, with known non-members what the p-values mean."""
+    """Lines about all texts together: the AUCs with labels, the p-values' meaning with known non-members."""
     if detection.labels is not None and detection.auc:
         n_members = int(detection.labels.sum())
         aucs = ", ".join(f"{name} {of}" for name, of in detection.auc.items())
@@ -356,18 +332,16 @@ def of_all_texts(detection: Detection, n_texts: int, known_from: Path | None = N
         yield from _explain_decisions(detection, n_texts, known_from)
 
 
-def _digits(scores: FloatArray) -> int:
-    """Digits after the point that keep different scores apart, 4 to 8."""
+def _cells(detection: Detection, name: str) -> list[str]:
+    """A detector's column of the table, with 4 to 8 digits: as many as keep different scores apart."""
+    scores = detection.scores[name]
     n_different = len(np.unique(scores))
-    return next((d for d in range(4, 8) if len(np.unique(scores.round(d))) == n_different), 8)
-
-
-def _cell(detection: Detection, name: str, i: int, digits: int = 4) -> str:
-    score = f"{detection.scores[name][i]:.{digits}f}"
+    digits = next((d for d in range(4, 8) if len(np.unique(scores.round(d))) == n_different), 8)
+    cells = [f"{score:.{digits}f}" for score in scores]
     if not detection.p:
-        return score
-    p = detection.p[name][i]
-    return f"{score} (p {p:.3f}){'*' if p <= detection.up_to_p(name) else ' '}"
+        return cells
+    limit, of_texts = detection.up_to_p(name), detection.p[name]
+    return [f"{cell} (p {p:.3f}){'*' if p <= limit else ' '}" for cell, p in zip(cells, of_texts, strict=True)]
 
 
 def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | None) -> Iterator[str]:
@@ -411,20 +385,20 @@ def load_labelled(path: Path) -> tuple[list[str], NDArray[np.int8] | None]:
 
 
 def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
-    """The rows of a file of known non-members (0), or members (1), by their texts; copies, as `bare` has it, once.
+    """Read known non-members (0), or members (1): the rows of a file by their texts, copies (see `bare`) once.
 
-    Of a file with labels those labelled so alone; lines in the log say what was left out. ValueError where a label is
-    neither 0 nor 1, where some texts have none, and where no text is labelled so.
+    Only rows with that label are read, if there are labels; the log says what is left out. ValueError for a label that
+    is neither 0 nor 1, for labels of only some texts, and where no text has that label.
     """
     wanted, rows = "members" if label else "non-members", read_rows(path)
     texts, labels = texts_of(rows, str(path)), labels_of(rows, str(path))
-    kept = [i for i in range(len(texts)) if labels is None or labels[i] == label]
-    if not kept:
+    chosen = [i for i in range(len(texts)) if labels is None or labels[i] == label]
+    if not chosen:
         raise ValueError(f"{path}: all {len(texts)} texts are labelled {1 - label}; known {wanted} are needed")
-    if len(kept) < len(texts):
+    if len(chosen) < len(texts):
         said = "%s: its %d texts labelled %d are the known %s; the others are left out"
-        logger.info(said, path, len(kept), label, wanted)
-    once = [kept[i] for i in first_ones(texts[i] for i in kept)]
-    if len(once) < len(kept):
-        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(kept) - len(once))
+        logger.info(said, path, len(chosen), label, wanted)
+    once = [chosen[i] for i in first_ones(texts[i] for i in chosen)]
+    if len(once) < len(chosen):
+        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(chosen) - len(once))
     return {texts[i]: rows[i] for i in once}

@@ -1,6 +1,6 @@
 """Files of texts, and of texts with labels: JSONL, JSON, parquet, CSV, TSV, or plain text, one a line; each as .gz too.
 
-A file that can be read in two ways is refused, with its line or row. Blank lines hold no text and have no number.
+An ambiguous file is an error that names the line or row. Blank lines hold no text and have no number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import re
 import sys
 import warnings
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
@@ -116,22 +115,21 @@ def benchmark_of_rows(
 
 
 def labels_of(rows: Rows, name: str, column: str = LABEL_COLUMN) -> list[int] | None:
-    """The labels of a file's rows, 1 = member, or by how often each was inserted; None where no row says either.
+    """The labels of a file's rows, 1 = member; without labels, a text inserted once or more is one. None without both.
 
     ValueError for a label that is neither 0 nor 1, and where some rows have none.
     """
     if not any(column in row for row in rows):
         return [int(n > 0) for n in times_of(rows, name)] or None
-    for number, row in enumerate(rows, start=1):
-        if row.get(column) not in (0, 1, "0", "1"):  # a CSV's cells are text
-            raise ValueError(
-                f"{name}, row {number}: {column} {short_repr(row.get(column))} is neither 0 nor 1 (1 = member)"
-            )
-    return [int(row[column]) for row in rows]
+    labels: list[Any] = [row.get(column) for row in rows]
+    for number, label in enumerate(labels, start=1):
+        if label not in (0, 1, "0", "1"):  # a CSV's cells are text
+            raise ValueError(f"{name}, row {number}: {column} {short_repr(label)} is neither 0 nor 1 (1 = member)")
+    return [int(label) for label in labels]
 
 
 def times_of(rows: Rows, name: str, column: str = TIMES_COLUMN) -> tuple[int, ...]:
-    """How often each row's text was inserted, or would be; empty where no row says it. ValueError where some do not."""
+    """How often each row's text was inserted; empty where no row says it, ValueError where only some do."""
     if not any(column in row for row in rows):
         return ()
     times = [row.get(column) for row in rows]
@@ -144,95 +142,81 @@ def times_of(rows: Rows, name: str, column: str = TIMES_COLUMN) -> tuple[int, ..
 # --- forms of files ---
 
 
-def _text(content: bytes, name: str) -> str:
+def _text(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise ValueError(f"{name}, line {line}: not UTF-8 text; save it as UTF-8") from None
+        raise ValueError(f"line {line}: not UTF-8 text; save it as UTF-8") from None
 
 
-def _parse(content: str, name: str, line: int | None = None) -> Any:
-    """The value of one of a file's lines, or of the whole file."""
-    try:
-        return json.loads(content, object_pairs_hook=_without_repeats)
-    except json.JSONDecodeError as error:
-        place = f"{name}, line {line or error.lineno}, column {error.colno}"
-        raise ValueError(f"{place}: not JSON ({error.msg}); one object a line is .jsonl, one list is .json") from None
-    except ValueError as error:
-        raise ValueError(f"{name}{f', line {line}' if line else ''}: {error}") from None
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's names and values; ValueError for a repeated name, of which JSON takes the last."""
-    _check_names((name for name, _ in pairs), "keys")
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A row from its names and values; ValueError for a repeated name, of which a dict would take the last."""
+    counts = Counter(name for name, _ in pairs if name)
+    if counts and max(counts.values()) > 1:
+        raise ValueError(f"{excerpt(counts.most_common(1)[0][0])} is there twice")
     return dict(pairs)
 
 
-def _check_names(names: Iterable[str], where: str) -> None:
-    counts = Counter(filter(None, names))
-    if repeated := [name for name, n in counts.items() if n > 1]:
-        raise ValueError(f"{where}: {excerpt(repeated[0])} is there twice")
+def _parse(content: str, line: int | None = None) -> Any:
+    """The value of a file of JSON, or of one line."""
+    try:
+        return json.loads(content, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        place = f"line {line or error.lineno}, column {error.colno}"
+        raise ValueError(f"{place}: not JSON ({error.msg}); one object a line is .jsonl, one list is .json") from None
+    except ValueError as error:
+        raise ValueError(f"line {line}: {error}" if line else str(error)) from None
 
 
-def _read_jsonl(content: bytes, name: str) -> list[Any]:
-    lines = enumerate(StringIO(_text(content, name), newline=None), start=1)
-    return [_parse(line, name, n) for n, line in lines if not line.isspace()]
+def _read_jsonl(content: bytes) -> list[Any]:
+    lines = enumerate(StringIO(_text(content), newline=None), start=1)
+    return [_parse(line, number) for number, line in lines if not line.isspace()]
 
 
-def _read_json(content: bytes, name: str) -> list[Any]:
+def _read_json(content: bytes) -> list[Any]:
     """A list of objects, or of texts."""
-    items = _parse(_text(content, name), name)
+    items = _parse(_text(content))
     if not isinstance(items, list):
-        raise ValueError(f"{name}: a list is expected, got {type(items).__name__}; one object a line is .jsonl")
+        raise ValueError(f"a list is expected, got {type(items).__name__}; one object a line is .jsonl")
     return [{"text": item} if isinstance(item, str) else item for item in items]
 
 
-def _read_parquet(content: bytes, name: str) -> Rows:
+def _read_parquet(content: bytes) -> Rows:
     import pyarrow.parquet as pq
 
-    try:
-        # Without threads: one that still starts while a command ends would crash it.
-        table = pq.ParquetFile(BytesIO(content), pre_buffer=False).read(use_threads=False)
-        _check_names(table.column_names, "its columns")
-        return table.to_pylist()
-    except Exception as error:  # a damaged file's are of many classes
-        raise ValueError(f"{name}: not a readable .parquet file ({' '.join(str(error).split()):.200})") from None
+    # Without threads: one that still starts while a command ends would crash it.
+    table = pq.ParquetFile(BytesIO(content), pre_buffer=False).read(use_threads=False)
+    _unique([(name, None) for name in table.column_names])
+    return table.to_pylist()
 
 
-def _read_csv(content: bytes, name: str, delimiter: str = ",") -> Rows:
+def _read_csv(content: bytes, delimiter: str = ",") -> Rows:
     """Every row must have as many cells as the header: a text may hold a comma without its quotes."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
-    reader = csv.reader(StringIO(_text(content, name), newline=""), delimiter=delimiter, strict=True)
-    names: list[str] = []
-    rows = []
+    reader = csv.reader(StringIO(_text(content), newline=""), delimiter=delimiter, strict=True)
+    rows: Rows = []
     try:
-        for cells in filter(None, reader):  # no blank lines
-            if not names:
-                _check_names(names := cells, f"{name}, line {reader.line_num}")
-                continue
-            unnamed = any(cell and not column for column, cell in zip(names[1:], cells[1:], strict=False))
+        lines = filter(None, reader)  # no blank ones
+        names = next(lines, [])
+        _unique([(name, None) for name in names])
+        for cells in lines:
+            unnamed = any(cell and not name for name, cell in zip(names[1:], cells[1:], strict=False))
             if len(cells) != len(names) or unnamed:
-                raise ValueError(
-                    f"{name}, line {reader.line_num}: {len(cells)} cells, and the header names {sum(map(bool, names))} "
-                    f"columns; is a {delimiter!r} in a text without its quotes? {excerpt(delimiter.join(cells))}"
-                )
-            rows.append({column: cell for column, cell in zip(names, cells, strict=True) if column})
-    except csv.Error as error:
-        raise ValueError(f"{name}, line {reader.line_num}: not CSV ({error})") from None
+                said = f"{len(cells)} cells, and the header names {sum(map(bool, names))} columns"
+                line = excerpt(delimiter.join(cells))
+                raise ValueError(f"{said}; is a {delimiter!r} in a text without its quotes? {line}")
+            rows.append({name: cell for name, cell in zip(names, cells, strict=True) if name})
+    except (csv.Error, ValueError) as error:
+        raise ValueError(f"line {reader.line_num}: {error}") from None
     return rows
 
 
-def _read_txt(content: bytes, name: str) -> Rows:
-    lines = [line.rstrip("\n") for line in StringIO(_text(content, name), newline=None)]
-    texts = [line for line in lines if line.strip()]
-    if len(texts) < len(lines):
-        said = "%s: blank lines hold no text and have no number: %d of %d, the first is line %d"
-        logger.warning(said, name, len(lines) - len(texts), len(lines), 1 + list(map(str.strip, lines)).index(""))
-    return [{"text": text} for text in texts]
+def _read_txt(content: bytes) -> Rows:
+    return [{"text": line.rstrip("\n")} for line in StringIO(_text(content), newline=None)]
 
 
-READERS: dict[str, Callable[[bytes, str], list[Any]]] = {
+READERS: dict[str, Callable[[bytes], list[Any]]] = {
     ".jsonl": _read_jsonl,
     ".json": _read_json,
     ".parquet": _read_parquet,
@@ -242,16 +226,9 @@ READERS: dict[str, Callable[[bytes, str], list[Any]]] = {
 }
 
 
-def _unpacked(content: bytes, name: str) -> bytes:
-    try:
-        return gzip.decompress(content)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{name}: not a readable .gz file ({error})") from None
-
-
 def form_of(path: str | Path) -> str:
-    """The form that a file's name says: its ending in small letters, without a .gz behind it."""
-    return Path(re.sub(r"\.gz$", "", str(path).lower())).suffix
+    """A file's form: the ending of its name in small letters, without .gz."""
+    return Path(str(path).lower().removesuffix(".gz")).suffix
 
 
 def is_file_of_texts(name: str) -> bool:
@@ -266,37 +243,43 @@ def read_rows(path: str | Path, *columns: str | None) -> Rows:
     FileNotFoundError or ValueError say which file, line or column is wrong.
     """
     name, form = str(path), form_of(path)
-    if name != STANDARD_INPUT and form not in READERS:
+    if not is_file_of_texts(name):
         raise ValueError(f"{path}: cannot read {form or 'a file without suffix'}; use {', '.join(READERS)}, or one .gz")
-    if name == STANDARD_INPUT:
-        name = "- (standard input)"
-        content, form = _standard_input(sys.stdin.buffer)
-    else:
-        content = Path(path).read_bytes()
-        if name.lower().endswith(".gz"):
-            content = _unpacked(content, name)
-    known = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
-    rows = []
-    for number, row in enumerate(READERS[form](content, name), start=1):
-        if not isinstance(row, dict):
-            raise ValueError(f"{name}, row {number}: an object is expected, got {type(row).__name__}")
-        names = [plain if (plain := plain_name(column)) in known else column for column in row]
-        _check_names(names, f"{name}, row {number}, columns {_names(row)}")
-        rows.append(dict(zip(names, row.values(), strict=True)))
+    content = _standard_input(sys.stdin.buffer) if name == STANDARD_INPUT else Path(path).read_bytes()
+    plain_columns = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
+    rows: Rows = []
+    try:
+        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        form = form or _form_of_content(content)
+        for number, row in enumerate(READERS[form](content), start=1):
+            if not isinstance(row, dict):
+                raise ValueError(f"row {number}: an object is expected, got {type(row).__name__}")
+            names = [plain if (plain := plain_name(column)) in plain_columns else column for column in row]
+            if len({*names}) < len(names):
+                raise ValueError(f"row {number}: a column is there twice: {_names(row)}")
+            rows.append(dict(zip(names, row.values(), strict=True)))
+    except Exception as error:  # a damaged file's are of many classes
+        raise ValueError(f"{name}: {' '.join(str(error).splitlines()):.400}") from None
+    if blank := [i for i, row in enumerate(rows, start=1) if form == ".txt" and not row["text"].strip()]:
+        said = "%s: blank lines hold no text and have no number: %d of %d, the first is line %d"
+        logger.warning(said, name, len(blank), len(rows), blank[0])
+        rows = [row for row in rows if row["text"].strip()]
     return rows
 
 
 @lru_cache(maxsize=1)  # it can be read only once
-def _standard_input(stream: BinaryIO) -> tuple[bytes, str]:
-    """All of standard input, and the form that its beginning looks like."""
-    content = stream.read()
-    content = _unpacked(content, "standard input") if content.startswith(b"\x1f\x8b") else content
+def _standard_input(stream: BinaryIO) -> bytes:
+    return stream.read()
+
+
+def _form_of_content(content: bytes) -> str:
+    """Guess the form of standard input by its first line."""
     first = content.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0].decode(errors="replace")
     form = ".parquet" if content.startswith(b"PAR1") else {"{": ".jsonl", "[": ".json"}.get(first[:1], ".txt")
     if {plain_name(cell).strip('"') for cell in re.split("[,\t]", first)} & set(TEXT_COLUMNS):
         form = ".tsv" if "\t" in first else ".csv"
     logger.info("standard input: read as %s%s", form, ", one text a line" if form == ".txt" else "")
-    return content, form
+    return form
 
 
 def plain_name(column: str) -> str:

@@ -44,8 +44,6 @@ def read_yaml(path: Path, kind: type[T] | Any, advice: str = "", empty: Any = No
     try:
         data = yaml.load(content.decode(), Loader)
         return TypeAdapter(kind).validate_python(empty if data is None else data)
-    except RecursionError:
-        raise ValueError(f"{path}: nested too deeply to be read") from None
     except Exception as error:  # PyYAML's for a wrong tag or date are of many classes
         raise ValueError(f"{path}: {one_line(error)}{advice}") from None
 

@@ -11,11 +11,12 @@ import torch
 from conftest import AFTER_THE_HEAD, CONTEXT, FAMILIES, SENTENCES, TEXTS
 from transformers import AutoModelForCausalLM
 
-from mialib import batches
+from mialib import batches, scoring
 from mialib.attacks import activations as module
 from mialib.attacks.activations import PROMPT, Proxy, activations, encode_prompts, train_proxy
 from mialib.cache import Checkpoints
-from mialib.catalog.models import load_model, load_scorer
+from mialib.catalog import loading
+from mialib.catalog.loading import load_model, load_scorer
 from mialib.catalog.sources import find
 from mialib.model_check import check_model
 
@@ -55,7 +56,7 @@ def test_activations_are_those_of_one_text_at_a_time(tiny_model, tmp_path, famil
 def test_padding_and_batches_do_not_matter(tiny_model, monkeypatch):
     loaded = load_model(tiny_model("gpt_neox", **LONG))
     together = activations(loaded, TEXTS)
-    monkeypatch.setattr(module, "fitting_tokens", lambda _, every_layer: 1)
+    monkeypatch.setattr(scoring, "fitting_tokens", lambda _, every_layer: 1)
     np.testing.assert_allclose(activations(loaded, TEXTS), together, rtol=1e-4, atol=1e-5)
 
 
@@ -65,7 +66,7 @@ def test_a_name_goes_through_the_cache_and_a_loaded_model_does_not(tiny_model, m
     loaded = load_model(folder)
     kept = list((mialib_home / "cache" / "activations").glob("*.npz"))
     assert len(kept) == 1
-    monkeypatch.setattr(module, "load_scorer", None)  # a second run needs no model
+    monkeypatch.setattr(loading, "load_scorer", None)  # a second run needs no model
     assert (activations(folder, TEXTS) == by_name).all()
     np.testing.assert_array_equal(activations(loaded, TEXTS), by_name)
     assert list((mialib_home / "cache" / "activations").glob("*.npz")) == kept
@@ -73,7 +74,7 @@ def test_a_name_goes_through_the_cache_and_a_loaded_model_does_not(tiny_model, m
 
 def test_activations_that_broke_off_go_on(tiny_model, mialib_home, monkeypatch):
     monkeypatch.setattr(batches, "SECONDS_A_PART", -1)  # a part a batch
-    monkeypatch.setattr(module, "fitting_tokens", lambda _, every_layer: 1)
+    monkeypatch.setattr(scoring, "fitting_tokens", lambda _, every_layer: 1)
     folder, run = tiny_model("gpt_neox", **LONG), []
     whole = activations(load_model(folder), TEXTS)
     add = Checkpoints.add

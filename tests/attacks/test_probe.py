@@ -6,6 +6,7 @@ import pytest
 from mialib.attacks import activations as passes
 from mialib.attacks import probe
 from mialib.attacks.probe import Collected, choose_probe, fit_probe, flip_coin, probe_scores
+from mialib.catalog import loading
 from mialib.metrics import auc, auc_interval
 
 LONG = {"max_position_embeddings": 512}  # room for the prompt, which is half of the tiny models' context
@@ -152,6 +153,6 @@ def test_whole_method_trains_on_the_coins_members_alone_and_once(tiny_model, mon
     assert result.chosen.validation_aucs.shape == result.leaking.validation_aucs.shape == (2, 2)
     assert result.learning_rates == (1e-3, 1e-2)
     monkeypatch.setattr(passes, "train_proxy", None)  # the second time all is in the cache
-    monkeypatch.setattr(passes, "load_scorer", None)
+    monkeypatch.setattr(loading, "load_scorer", None)
     again = probe_scores(folder, texts, labels, training, learning_rates=(1e-3, 1e-2))
     assert (again.scores == result.scores).all()

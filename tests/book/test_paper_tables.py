@@ -11,7 +11,6 @@ from functools import partial
 import datasets
 import numpy as np
 import pytest
-import torch
 import yaml
 from clones import python_path
 from conftest import FAMILIES, SENTENCES, make_tokenizer, save_tiny_model
@@ -219,7 +218,7 @@ def test_a_column_that_fails_costs_no_other_and_a_kept_one_is_the_same(tmp_path)
 def test_a_large_model_is_not_run_without_a_gpu(monkeypatch):
     monkeypatch.setattr(Weights, "count_parameters", lambda _, embeddings: 2_775_000_000)
     column = Column(model=LARGE, benchmark="wikimia-32")
-    monkeypatch.setattr(pages, "pick_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(pages, "device_type", lambda: "cpu")
     with pytest.raises(Unavailable, match=r"pythia-2\.8b .*2\.8 .*GPU"):
         paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
 

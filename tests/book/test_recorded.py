@@ -11,7 +11,7 @@ import yaml
 from conftest import random_rows
 from typer.testing import CliRunner
 
-from mialib.catalog.models import load_model
+from mialib.catalog.loading import load_model
 from mialib.catalog.sources import find
 from mialib.detectors import detect
 from mialib.metrics import auc

@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 
 from mialib import metrics
 from mialib.attacks.probe import collect, fit_probe, probe_scores
-from mialib.catalog.models import Scorer
+from mialib.catalog.loading import Scorer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc, auc_interval, tpr_at_fpr

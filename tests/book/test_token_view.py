@@ -10,7 +10,7 @@ from conftest import TEXTS, made_inputs, made_row, make_tokenizer
 from tokenizers import processors
 from typer.testing import CliRunner
 
-from mialib.catalog.models import Scorer
+from mialib.catalog.loading import Scorer
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
 from mialib.token_stats import TokenRow, TokenStats

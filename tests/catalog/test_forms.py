@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 import mialib
 from mialib.catalog import gguf as ours
-from mialib.catalog import models
-from mialib.catalog.models import load_model, load_tokenizer
+from mialib.catalog import loading, models
+from mialib.catalog.loading import load_model
+from mialib.catalog.models import load_tokenizer
 from mialib.catalog.registry import Wheel, find_model
 from mialib.catalog.sources import find
 from mialib.commands.cli import load_app
@@ -178,7 +179,7 @@ def test_a_model_that_is_spread_over_memory_and_disk_scores_as_a_whole_one(share
     whole = mialib.Scorer(llama).score(TEXTS)
     size = sum(weight.numel() * 4 for weight in AutoModelForCausalLM.from_pretrained(llama).parameters())
     monkeypatch.setattr(models.Weights, "needed_bytes", lambda *_: 2**60)
-    monkeypatch.setattr(models, "free_places", lambda: {"cpu": int(share * size)})
+    monkeypatch.setattr(loading, "free_places", lambda: {"cpu": int(share * size)})
     scorer = mialib.Scorer(llama)
     assert {"disk", *["cpu"][: bool(share)]} == set(map(str, scorer.loaded.model.hf_device_map.values()))
     np.testing.assert_allclose(scorer.score(TEXTS).log_prob, whole.log_prob, atol=1e-6)

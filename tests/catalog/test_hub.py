@@ -17,7 +17,7 @@ from oracles import assert_agree, naive_statistics
 from published_data import write_jsonl
 
 import mialib
-from mialib.catalog import hub, models
+from mialib.catalog import hub, loading, models
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.hub import Unavailable, find_revision, read_revisions
@@ -88,7 +88,7 @@ def test_a_pinned_commit_does_not_make_an_absent_hub_wait(tmp_path, monkeypatch)
     start = time.perf_counter()
     with pointed_at(monkeypatch, nowhere(), tmp_path / "cache"):
         pin({"model": {"o/m": A}, "dataset": {WIKIMIA: B}})
-        for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
+        for load, name in ((loading.load_model, "o/m"), (load_benchmark, "wikimia-32")):
             with pytest.raises(Unavailable, match=r"[ab]{40}"):
                 load(name)
     assert time.perf_counter() - start < 10
@@ -100,13 +100,13 @@ def test_a_name_stands_for_mains_commit_until_one_is_pinned(at_hub, tmp_path, mo
         (folder / "README.md").write_text(content)
         with at_hub(models={"o/m": folder}, revisions={"o/m": ["step9", *commits]}) as served:
             commits.append(served.commit("o/m"))
-            assert models.load_model("o/m").revision == f"o/m@{commits[-1]}"
+            assert loading.load_model("o/m").revision == f"o/m@{commits[-1]}"
             for revision in ("step9", commits[0]):
                 assert find(f"o/m@{revision}").revision.startswith("o/m@")
             assert find_revision("o/m@step9", "model") == commits[-1]
             n_asked = len(served.requests)
             pin({"model": {"o/m": commits[0]}})
-            assert models.load_model("o/m").revision == f"o/m@{commits[0]}"
+            assert loading.load_model("o/m").revision == f"o/m@{commits[0]}"
             assert len(served.requests) == n_asked, "all of it is in the cache"
             hub.PINS.unlink()
     assert commits[0] != commits[1]
@@ -156,7 +156,7 @@ def test_lock_pins_what_can_be_reached_and_lists_the_rest(tmp_path, model_folder
 
 @pytest.mark.parametrize("name", ["o/m", "wikimia-32"])
 def test_what_is_gated_asks_for_a_token_and_takes_it(at_hub, tmp_path, monkeypatch, model_folder, name):
-    repository, load = {"o/m": ("o/m", models.load_model), "wikimia-32": (WIKIMIA, load_benchmark)}[name]
+    repository, load = {"o/m": ("o/m", loading.load_model), "wikimia-32": (WIKIMIA, load_benchmark)}[name]
     data = {WIKIMIA: published_data.wikimia(tmp_path / "w")}
     with at_hub(models={"o/m": model_folder}, datasets=data, gated=["o/m", WIKIMIA]) as served:
         for token in (None, "hf_of_another"):
@@ -173,11 +173,11 @@ def test_names_and_revisions_that_are_not_there(at_hub, tmp_path, model_folder):
     with at_hub(models={"o/m": model_folder}, datasets=data):
         for name in ("o/none", "none", "o/n/m", "o/no model"):
             with pytest.raises(Unavailable, match=f"'{name}'"):
-                models.load_model(name)
+                loading.load_model(name)
         with pytest.raises(Unavailable, match="o/m@step7"):
-            models.load_model("o/m@step7")
+            loading.load_model("o/m@step7")
         pin({"model": {"o/m": A}, "dataset": {WIKIMIA: A}})
-        for load, name in ((models.load_model, "o/m"), (load_benchmark, "wikimia-32")):
+        for load, name in ((loading.load_model, "o/m"), (load_benchmark, "wikimia-32")):
             with pytest.raises(Unavailable, match=r"revisions\.yml"):
                 load(name)
 
@@ -233,7 +233,7 @@ def test_code_of_the_authors_runs_only_where_it_is_allowed(at_hub, monkeypatch, 
     start = {"owner/own": 0, "baichuan-inc/Baichuan-7B": 1}[name]  # <s>, or the </s> of the paper
     with at_hub(models={name: own_code}) as served:
         with pytest.raises(Unavailable, match=f"MIALIB_REMOTE_CODE={name}"):
-            models.load_model(name)
+            loading.load_model(name)
         assert not os.environ["OWN_CODE_RAN"]
         assert served.asked(".py") == served.asked(".safetensors", "HEAD") == []
         assert bool(served.requests) == (name == "owner/own")  # a known one is refused before anything is asked
@@ -250,28 +250,28 @@ def test_code_of_the_authors_runs_only_where_it_is_allowed(at_hub, monkeypatch, 
 def test_a_folder_with_code_is_refused_and_allowed_likewise(monkeypatch, own_code):
     name = str(own_code)
     with pytest.raises(Unavailable, match=f"MIALIB_REMOTE_CODE={name}"):
-        models.load_model(name)
+        loading.load_model(name)
     assert not os.environ["OWN_CODE_RAN"]
     before = find(name).revision
     monkeypatch.setenv("MIALIB_REMOTE_CODE", name)
-    assert models.load_model(name).revision == before
+    assert loading.load_model(name).revision == before
     (own_code / "modeling_own.py").write_text(MODELING + "\n# changed\n")
     assert find(name).revision != before  # other code may give other numbers
 
 
 def test_a_model_too_large_is_refused_before_its_weights_are_fetched(at_hub, monkeypatch, own_code, tiny_model):
     llama = tiny_model("llama")
-    n = sum(p.numel() for p in models.load_model(llama).model.parameters())
+    n = sum(p.numel() for p in loading.load_model(llama).model.parameters())
     monkeypatch.setenv("MIALIB_REMOTE_CODE", "owner/own")
-    monkeypatch.setattr(models, "find_spec", lambda _: None)  # with accelerate it would be spread
+    monkeypatch.setattr(loading, "find_spec", lambda _: None)  # with accelerate it would be spread
     with at_hub(models={"owner/plain": llama, "owner/own": own_code}) as served:
         for name in ("owner/plain", "owner/own"):
             monkeypatch.setattr(models, "free_bytes", lambda _: 4 * n + models.SPARE_BYTES - 1)
             with pytest.raises(Unavailable, match=rf"{name} .*2\.0"):
-                models.load_model(name)
+                loading.load_model(name)
             assert [r for m in ("GET", "HEAD") for r in served.asked(f"{name}/", m) if ".safetensors" in r.path] == []
             monkeypatch.setattr(models, "free_bytes", lambda _: 4 * n + models.SPARE_BYTES)
-            assert models.load_model(name).name == name
+            assert loading.load_model(name).name == name
 
 
 def test_the_weights_type_is_the_registrys_on_a_gpu_and_float32_on_a_cpu():
@@ -321,12 +321,12 @@ def test_each_family_is_loaded_by_its_hub_name_and_scored_with_its_start_token(n
 
 def test_a_masked_model_is_loaded_from_the_hub_and_from_a_copy(at_hub, tmp_path, monkeypatch, masked_folder):
     with at_hub(models={ROBERTA: masked_folder}):
-        _, tokenizer = models.load_masked_model(ROBERTA)
+        _, tokenizer = loading.load_masked_model(ROBERTA)
         assert tokenizer.mask_token == "<mask>"
     shutil.copytree(masked_folder, tmp_path / "copies" / ROBERTA)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("MIALIB_MODELS", "~/copies")
-    model, _ = models.load_masked_model(ROBERTA)
+    model, _ = loading.load_masked_model(ROBERTA)
     assert model.config.model_type == "roberta"
 
 
@@ -334,7 +334,7 @@ def test_a_copy_of_a_model_wins_over_the_hub_and_goes_by_its_content(at_hub, tmp
     copy = shutil.copytree(tiny_model("llama"), tmp_path / "copies" / "o" / "m")
     monkeypatch.setenv("MIALIB_MODELS", str(tmp_path / "copies"))
     with at_hub(models={"o/m": tiny_model("gpt_neox")}) as served:
-        loaded = models.load_model("o/m")
+        loaded = loading.load_model("o/m")
         assert loaded.model.config.model_type == "llama" and served.requests == []
     assert loaded.revision == find(tiny_model("llama")).revision  # wherever it lies
     weights = copy / "model.safetensors"

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import mialib
 from mialib.batches import encode
-from mialib.catalog import models
-from mialib.catalog.models import load_scorer
+from mialib.catalog import loading, models
+from mialib.catalog.loading import load_scorer
 from mialib.catalog.sources import find
 from mialib.models import find_start_tokens, tokenizer_hash
 
@@ -22,9 +22,9 @@ from mialib.models import find_start_tokens, tokenizer_hash
 @pytest.fixture
 def loads(monkeypatch):
     """The names of the models that are loaded, in order."""
-    monkeypatch.setattr(models, "_loaded", {})
-    names, load = [], models.load_model
-    monkeypatch.setattr(models, "load_model", lambda name, **options: names.append(name) or load(name, **options))
+    monkeypatch.setattr(loading, "_loaded", {})
+    names, load = [], loading.load_model
+    monkeypatch.setattr(loading, "load_model", lambda name, **options: names.append(name) or load(name, **options))
     return names
 
 
@@ -36,13 +36,13 @@ def test_a_model_is_loaded_once_and_never_two_are_held(loads, model_folder, tiny
     np.testing.assert_array_equal(first.score(TEXTS, progress=False).log_prob, own.log_prob)
     loads.clear()
     load_scorer(other := tiny_model("llama")), load_scorer(other)
-    assert loads == [other] and len(models._loaded) == 1
+    assert loads == [other] and len(loading._loaded) == 1
     load_scorer(model_folder)
     assert loads == [other, model_folder]
     with pytest.raises(OSError, match=str(tmp_path)):
         load_scorer(str(tmp_path))
     load_scorer(model_folder)
-    assert len(models._loaded) == 1
+    assert len(loading._loaded) == 1
 
 
 @pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"start_token": None}, {"start_token": "</s>"}])

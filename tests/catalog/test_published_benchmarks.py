@@ -41,11 +41,11 @@ def test_a_name_is_filled_in_with_the_defaults(name, length, full):
 @pytest.mark.parametrize(
     ("name", "length", "named"),
     [
-        ("mimir/books", None, "mimir .*'books'"),
-        ("mimir/github/ngram_7_0.2/x", None, "mimir "),
-        ("wikimia-48", None, "wikimia .* 48"),
-        ("wikimia", None, "wikimia "),
-        ("wikimia-64", 32, "wikimia-64 .* 32"),
+        ("mimir/books", None, "mimir/books"),
+        ("mimir/github/ngram_7_0.2/x", None, "mimir/github/ngram_7_0.2/x"),
+        ("wikimia-48", None, "wikimia-48"),
+        ("wikimia", None, "'wikimia'"),
+        ("wikimia-64", 32, "wikimia-64.* 32"),
         ("arxiv_mia-64", None, "'arxiv_mia-64'"),
         ("wikimai", None, "'wikimai'"),
     ],

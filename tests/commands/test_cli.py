@@ -42,14 +42,25 @@ def rows_of(*arguments):
     return [json.loads(line) for line in invoke(*arguments, "--json").stdout.splitlines()]
 
 
-def test_help_loads_neither_torch_nor_transformers():
-    code = (
-        "import sys; from replication.commands import app; from typer.testing import CliRunner;"
-        "CliRunner().invoke(app, ['--help']);"
-        "heavy = {'torch', 'transformers', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules);"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        (
+            "from replication.commands import app; from typer.testing import CliRunner;"
+            "CliRunner().invoke(app, ['--help'])",
+            {"torch", "transformers", "pandas", "sklearn", "matplotlib"},
+        ),
+        (
+            "from mialib import probe_scores; from mialib.passes.inputs import load_inputs;"
+            "from replication import claims, figures, pages",
+            {"torch", "transformers", "sklearn"},
+        ),
+    ],
+    ids=["help", "a page of stored statistics"],
+)
+def test_what_runs_no_model_loads_neither_torch_nor_transformers(code, heavy):
+    loaded = subprocess.run([sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"], capture_output=True)
+    assert loaded.returncode == 0 and not heavy & set(loaded.stdout.decode().split())
 
 
 def test_detect_prints_a_line_a_text_and_score_writes_a_receipt(model_folder, texts_file, benchmark_file, tmp_path):

@@ -171,7 +171,7 @@ def test_what_is_no_text_or_no_label_is_named_by_file_and_row(last, said, tmp_pa
         (["x", "y"], [0, 1, 1], {}, "3 labels"),
         (["x", "y"], [1, 1], {}, "all 2 texts are members"),
         (["x", "y"], [0, 0], {}, "all 2 texts are non-members"),
-        (["x", "", "y"], [1, 0, 1], {}, "text 1 "),
+        (["x", "", "y"], [1, 0, 1], {}, "text 1: "),
         (["x", "y"], [0, 1], {"domains": ("here",)}, "domains"),
         *((["x", "y", "z"], np.array([1, 0, label], object), {}, "label") for label in (2, -1, 0.5, np.nan, "1")),
     ],

@@ -245,7 +245,6 @@ def test_flagged_texts_and_the_share_of_members_by_hand():
     for wrong in (
         lambda: d.flagged_up_to([], 0.1),
         lambda: d.share_of_members([], 9),
-        lambda: d.share_of_members([0.5], 0),
         lambda: d.flagged_up_to(p, 0),
         lambda: d.flagged_up_to(p, 1),
     ):

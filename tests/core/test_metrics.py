@@ -378,13 +378,13 @@ METRICS = {
 @pytest.mark.parametrize(
     ("labels", "scores", "said"),
     [
-        ([0, 1, 2, 1], [1, 2, 3, 4], "label 2 "),
-        ([0.5, 1, 1, 0], [1, 2, 3, 4], "label 0.5 "),
-        ([1, 1, 1, 1], [1, 2, 3, 4], "4 members and 0 non-members"),
-        ([0, 0, 0, 0], [1, 2, 3, 4], "0 members and 4 non-members"),
-        ([0, 1, 1, 0], [1, 2, np.nan, 4], "score nan of text 2 "),
-        ([0, 1, 1, 0], [1, -np.inf, 3, 4], "score -inf of text 1 "),
-        ([0, 1, 1, 0], [1, 2, 3], r"shape \(4,\) .*\(3,\)"),
+        ([0, 1, 2, 1], [1, 2, 3, 4], "2"),
+        ([0.5, 1, 1, 0], [1, 2, 3, 4], r"0\.5"),
+        ([1, 1, 1, 1], [1, 2, 3, 4], r"\[1\]"),
+        ([0, 0, 0, 0], [1, 2, 3, 4], r"\[0\]"),
+        ([0, 1, 1, 0], [1, 2, np.nan, 4], "2 is nan"),
+        ([0, 1, 1, 0], [1, -np.inf, 3, 4], "1 is -inf"),
+        ([0, 1, 1, 0], [1, 2, 3], r"\(4,\) .*\(3,\)"),
     ],
 )
 @pytest.mark.parametrize("metric", METRICS)
@@ -395,7 +395,7 @@ def test_wrong_input_is_an_error_that_names_it(metric, labels, scores, said):
 
 def test_scores_of_another_shape_and_a_row_that_is_not_finite_are_named():
     for scores in ([1, 2, 3], np.empty((0, 3)), [[1, 2, 3], [1, 2, 3], [1, 2, -np.inf]]):
-        with pytest.raises(ValueError, match=r"3,?\)|text 2 in row 2 "):
+        with pytest.raises(ValueError, match=r"3,?\)|2, 2 is -inf"):
             aucs([0, 1, 1], scores)
     with pytest.raises(ValueError, match=r"\(2, 2\)"):
         auc([[0, 1], [1, 0]], [[1, 2], [3, 4]])

@@ -568,7 +568,7 @@ def test_special_tokens_are_text_inside_a_text_and_one_token_is_scored(model_fol
 @pytest.mark.parametrize(
     ("texts", "given", "said"),
     [
-        (["a text", "  \n"], {}, "text 1 "),
+        (["a text", "  \n"], {}, "text 1: "),
         ("the river", {}, "a list "),  # not of letters
         ([TEXTS[0], "e"], {"after": "The old mill.\n"}, "text 1 "),
         ([*TEXTS[:3], "e", TEXTS[4]], {}, "text 3 .*'e'"),

@@ -1,14 +1,13 @@
 """Token statistics are computed once and kept under everything that determines them."""
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import mialib
 from mialib.batches import part_of_each
-from mialib.catalog import models
+from mialib.catalog import loading, models
 from mialib.catalog.sources import PartsMissing, find
 from mialib.passes import cache
 from mialib.scoring import LoadedScorer
@@ -51,7 +50,7 @@ def test_the_key_of_a_pass_holds_device_and_versions(model_folder, monkeypatch):
     keys = [find(model_folder).pass_key(dtype="float32")]
     monkeypatch.setattr(models, "version", lambda name: "another")
     keys.append(find(model_folder).pass_key(dtype="float32"))
-    monkeypatch.setattr(models, "pick_device", lambda device: SimpleNamespace(type="another"))
+    monkeypatch.setattr(models, "device_type", lambda device: "another")
     keys.append(find(model_folder).pass_key(dtype="float32"))
     assert [a != b for a, b in pairwise(keys)] == [True, True]
 
@@ -90,10 +89,10 @@ def test_texts_between_the_parts_of_unlike_machines_are_scored_when_these_are_jo
 ):
     whole = mialib.Scorer(model_folder).score(inputs.texts)
     owner = int(part_of_each(inputs.texts, 2)[whole.n_tokens.argmax()])  # of the one batch of a machine with memory
-    models.unload()  # whose batches are decided
+    loading.unload()  # whose batches are decided
     with pytest.raises(PartsMissing, match=f"parts {owner} of 2"):
         cache.score_or_load(model_folder, inputs.texts, part=(3 - owner, 2))
-    models.unload()
+    loading.unload()
     monkeypatch.setattr("mialib.scoring.TOKENS_PER_BATCH", {"cpu": 1})
     joined = cache.score_or_load(model_folder, inputs.texts, part=(owner, 2))
     assert scored == [None, (3 - owner, 2), (owner, 2), None]

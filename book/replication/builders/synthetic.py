@@ -18,7 +18,7 @@ import numpy as np
 
 from mialib.batches import encode
 from mialib.cache import JSON, cached
-from mialib.catalog.models import find_weights, load_scorer
+from mialib.catalog.models import find_weights
 from mialib.models import LoadedModel
 from mialib.store import hash_of, hash_texts, version
 from mialib.text import check_texts, count_words, cut_to_words, excerpt
@@ -167,6 +167,8 @@ def sample_synthetic(
     """
     import torch
     from transformers import StoppingCriteriaList
+
+    from mialib.catalog.loading import load_scorer
 
     check_texts(texts, "texts to begin from")
     loaded = load_scorer(model).loaded

@@ -22,7 +22,7 @@ from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.sources import find
 from mialib.detectors import FloatArray
 from mialib.model_selection import Candidates, Indices, folds
-from mialib.models import pick_device
+from mialib.models import device_type
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_grid, versions_behind
 from mialib.store import hash_of, version
 from mialib.versions import versions_of
@@ -132,7 +132,7 @@ def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> 
         "models": [_model_revision(name) for name in claims.models(claim, setting, seed)],
         "benchmark": _revision_and_labels(place.benchmark)[0],
         "corpora": [_corpus_identity(name) for name in sorted(filter(None, corpora - {APART, AS_RECORDED}))],
-        "device": pick_device().type,
+        "device": device_type(),
         "versions": versions_behind_test(claim),
         "libraries": [version(name) for name in LIBRARIES],
     }

@@ -18,7 +18,7 @@ from jinja2 import Template
 from safetensors.numpy import load_file
 
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.models import Scorer
+from mialib.catalog.loading import Scorer
 from mialib.detectors import detect
 from mialib.metrics import auc
 from mialib.store import checksum_of, write_json

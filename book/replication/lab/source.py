@@ -29,10 +29,9 @@ from pydantic import TypeAdapter
 
 from mialib.benchmarks import Benchmark
 from mialib.cache import JSON, Checkpoints, Format, cached, write_once
-from mialib.catalog.models import Weights, load_model, load_tokenizer
+from mialib.catalog.models import Weights, hash_of_tokenizer
 from mialib.catalog.sources import PassOptions, Source, find
 from mialib.frequency import TokenFrequency
-from mialib.models import tokenizer_hash
 from mialib.shared.files import COIN_COLUMN
 from mialib.store import hash_files, hash_of, hash_texts, home, version, write_json
 from mialib.token_stats import TokenStats
@@ -383,6 +382,8 @@ def _make(name: str, folder: Path, checkpoints: Path, device: str) -> None:
         texts, times = texts_and_times(recipe)
         start: Any = corpus.tokenizer
         if isinstance(recipe, TrainingOn):
+            from mialib.catalog.loading import load_model
+
             start = load_model(recipe.from_model, device=device, dtype="float32")
         card = training.train(name, recipe, start, texts, times, folder, device, parts)
     write_json(folder / MODEL_CARD, card)
@@ -435,6 +436,11 @@ class Lab(Weights):
     def folder(self) -> Path:
         """The folder in `data/lab`, else one that is trained here, once."""
         return model_folder(self.name)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """|V|, without transformers, whose import takes seconds."""
+        return json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
 
     def check(self) -> None:
         """ValueError for an unknown model."""
@@ -514,4 +520,4 @@ class Lab(Weights):
         stored = self.frequency
         if stored is None or len(stored.counts) != model.vocabulary_size:
             return None
-        return stored if stored.tokenizer == tokenizer_hash(load_tokenizer(model.name)) else None
+        return stored if stored.tokenizer == hash_of_tokenizer(model.name) else None

@@ -25,7 +25,8 @@ from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
 from mialib.catalog.gguf import Fetched
 from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, local_copy, pinned_commit, why_unreachable
-from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, Scorer, is_allowed_remote_code
+from mialib.catalog.loading import Scorer
+from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
 from mialib.catalog.registry import find_model
 from mialib.catalog.sources import find
 from mialib.models import free_bytes, pick_device

@@ -128,7 +128,7 @@ def _save(
     """Score the members and non-members of a recipe's corpus with a model, and write what is recorded of it."""
     import torch
 
-    from mialib.catalog.models import Scorer
+    from mialib.catalog.loading import Scorer
 
     benchmark, corpus = load_benchmark(recipe.corpus), recipe.corpus.removeprefix("lab/")
     if isinstance(recipe, TrainingOn):

@@ -15,7 +15,8 @@ import torch
 
 from mialib.batches import right_padded, token_batches
 from mialib.cache import Format, cached
-from mialib.catalog.models import find_weights, load_scorer
+from mialib.catalog.loading import load_scorer
+from mialib.catalog.models import find_weights
 from mialib.scoring import fitting_tokens
 from mialib.store import hash_texts
 from mialib.token_stats import TokenRow, TokenStats
