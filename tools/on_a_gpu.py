@@ -42,10 +42,9 @@ from xml.etree import ElementTree
 import numpy as np
 import torch
 
-from mialib import DETECTORS, auc, detect
+from mialib import DETECTORS, Scorer, auc, detect
 from mialib.batches import right_padded
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.catalog.models import Scorer
 from mialib.scoring import LoadedScorer, row_statistics, statistics_of_rows
 from mialib.store import mialib_version, version, write_json
 from replication.studies import bench
