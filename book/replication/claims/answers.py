@@ -60,7 +60,11 @@ def _standing_of(j: Judgement) -> str:
 
 def sentences(group: Sequence[Judgement]) -> str:
     """What was found in each setting, a sentence each, and why it can't be told where it can't."""
-    found = [f"{book_claims().in_words[j.setting]} {_found(j)}." for j in group if j.verdict != CONFOUNDED]
+    found = [
+        f"{book_claims().in_words.get(j.setting, f'{j.setting}:')} {_found(j)}."
+        for j in group
+        if j.verdict != CONFOUNDED
+    ]
     why = [f"{reason[0].upper()}{reason[1:]}." for reason in dict.fromkeys(j.because for j in group) if reason]
     return " ".join([*found, *why])
 

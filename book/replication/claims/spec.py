@@ -193,14 +193,12 @@ class Claims(Strict):
 
     history: tuple[Change, ...] = ()  # of the rule by which all claims are judged
     settings: dict[str, Target]
-    in_words: dict[str, str]  # how an answer names each setting: "In English,"
+    in_words: dict[str, str] = Field(default_factory=dict)  # how an answer names a setting: "In English,"
     claims: tuple[Claim, ...]
     untested: tuple[Untested, ...] = ()
 
     @model_validator(mode="after")
     def _settings_are_known(self) -> Claims:
-        if unnamed := self.settings.keys() ^ self.in_words.keys():
-            raise ValueError(f"each setting needs its words in `in_words`, and nothing else: {', '.join(unnamed)}")
         for claim in self.claims:
             if unknown := set(claim.where) - set(self.settings):
                 raise ValueError(f"claim {claim.id}: no setting {unknown.pop()!r}; known: {', '.join(self.settings)}")

@@ -70,8 +70,10 @@ def imported_modules(code: str) -> frozenset[str]:
         match node:
             case ast.Import(names=aliases):
                 names |= {alias.name for alias in aliases}
-            case ast.ImportFrom(module=str(module), names=aliases):  # a module, or names of one
-                names |= {module, *(f"{module}.{alias.name}" for alias in aliases)}
+            case ast.ImportFrom(module=str(module), names=aliases):  # names of a module, or modules of a package
+                within = {f"{module}.{alias.name}" for alias in aliases}
+                is_ours = module.partition(".")[0] in FOLDERS
+                names |= within if is_ours and all(_source(of).is_file() for of in within) else {module, *within}
             case ast.Attribute(value=ast.Name("mialib"), attr=name):
                 names.add(f"mialib.{name}")
     names |= {f"mialib.{home}" for name, home in mialib.HOME_OF.items() if f"mialib.{name}" in names}
