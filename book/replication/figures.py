@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from textwrap import wrap
@@ -431,7 +431,7 @@ MEANINGS = {  # of the verdicts, for a reader who meets them first
 }
 
 
-def verdict_tiles(groups: dict[str, Sequence[tuple[str, str]]]) -> HTML:
+def verdict_tiles(groups: Mapping[str, Sequence[tuple[str, str]]]) -> HTML:
     """A tile a claim with its words, {group: [(claim, verdict)]}, below a legend that counts and explains verdicts."""
     counts = Counter(verdict for of in groups.values() for _, verdict in of)
     legend = [
