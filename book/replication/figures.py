@@ -1,7 +1,9 @@
 """The book's figures: each function draws one kind of picture from numbers that were computed elsewhere."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from itertools import pairwise
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from IPython.core.getipython import get_ipython
+from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -386,41 +389,64 @@ def _upright_grid(axes: Axes) -> None:
     axes.grid(axis="x", visible=True)
 
 
-def verdict_tiles(groups: dict[str, Sequence[str]], per_row: int = 12) -> Figure:
-    """A tile a claim, {group: its claims' verdicts}, narrow enough for a phone; the legend counts them."""
-    width = 4.2  # inches
-    rows: list[tuple[str, list[str]]] = []
-    for name, verdicts in groups.items():
-        ordered = sorted(verdicts, key=VERDICTS.index)
-        heading = f"{name}: {len(ordered)} claim{'s' if len(ordered) > 1 else ''}"
-        rows += [(heading if at == 0 else "", ordered[at : at + per_row]) for at in range(0, len(ordered), per_row)]
-    counts = {name: sum(list(of).count(name) for of in groups.values()) for name in VERDICTS}
-    shown = [name for name in VERDICTS if counts[name]]
-    n_lines = len(rows) + 0.75 * sum(bool(heading) for heading, _ in rows) + 0.9 * len(shown) + 0.5
-    figure, axes = plt.subplots(figsize=(width, n_lines * width / per_row))
+def bars_from_chance(groups: dict[str, dict[str, Interval]], told_apart: str) -> Figure:
+    """AUCs as bars from 0.5, {heading: {name: AUC}}: names above them and numbers at their ends, in place of a legend.
+
+    Bars whose names begin with `told_apart` are black, all others grey. Narrow enough for a phone.
+    """
+    n_lines = sum(1.3 + 2 * len(bars) for bars in groups.values())
+    figure, axes = plt.subplots(figsize=(4.4, 0.18 * n_lines + 0.4))
     y = 0.0
-    for heading, verdicts in rows:
-        if heading:
-            y += 0.75
-            axes.text(0, y - 0.2, heading, fontsize=11, fontweight="bold", va="bottom")
-        for x, name in enumerate(verdicts):
-            _tile(axes, x, y, name)
-        y += 1
-    y += 0.5
-    for name in shown:
-        _tile(axes, 0, y, name, size=0.8)
-        axes.text(1, y + 0.4, f"{name}: {counts[name]}", fontsize=11, va="center")
-        y += 0.9
-    axes.set(xlim=(0, per_row), ylim=(y, 0), aspect="equal")
-    axes.axis("off")
+    for heading, bars in groups.items():
+        axes.text(0.503, y + 0.8, heading, fontsize=11, weight="bold", va="center")
+        y += 1.3
+        for name, auc in bars.items():
+            at = y + 1.45
+            axes.text(0.503, y + 0.6, name, fontsize=10.5, va="center")
+            color = "0.1" if name.startswith(told_apart) else "0.6"
+            axes.barh(at, auc.estimate - 0.5, 0.7, left=0.5, color=color)
+            if auc.low < auc.high:
+                axes.plot([auc.low, auc.high], [at, at], color="0.4", linewidth=1.2)
+            beside: Style = {"textcoords": "offset points", "va": "center", "fontsize": 10.5}
+            axes.annotate(f"{auc.estimate:.3f}", (max(auc.estimate, auc.high), at), (4, 0), **beside)
+            y += 2
+    axes.axvline(0.5, color="0.45", linewidth=1)
+    axes.set(xlim=(0.43, 1.09), ylim=(y + 0.3, 0), yticks=[])
+    axes.set_xticks([0.5, 1], ["0.5: guessing", "1: perfect"])
+    axes.spines["left"].set_visible(False)
+    axes.grid(visible=False)
     return _closed(figure)
 
 
-def _tile(axes: Axes, x: float, y: float, verdict: str, size: float = 0.92) -> None:
+MEANINGS = {  # of the verdicts, for a reader who meets them first
+    "supported": "it holds here",
+    "inconclusive": "these texts and models leave it open",
+    UNSHOWN: "the paper has too few texts to show its own leads",
+    NO_DIFFERENCE: "any difference is too small to matter",
+    UNINFORMATIVE: "the test could not have found it",
+    CONFOUNDED: "the difference has another cause",
+    "not supported": "it does not hold here",
+}
+
+
+def verdict_tiles(groups: Mapping[str, Sequence[tuple[str, str]]]) -> HTML:
+    """A tile a claim with its words, {group: [(claim, verdict)]}, below a legend that counts and explains verdicts."""
+    counts = Counter(verdict for of in groups.values() for _, verdict in of)
+    legend = [
+        f"<li>{_tile(name)} <b>{name}</b> ({counts[name]}): {MEANINGS[name]}</li>" for name in VERDICTS if counts[name]
+    ]
+    parts = [f'<ul class="legend">{"".join(legend)}</ul>']
+    for heading, claims in groups.items():
+        tiles = [f"<li>{_tile(verdict)} {escape(said)}</li>" for said, verdict in claims]
+        n_claims = f"{len(claims)} claim{'s' if len(claims) > 1 else ''}"
+        parts.append(f"<p><b>{escape(heading)}</b>: {n_claims}</p><ul>{''.join(tiles)}</ul>")
+    return HTML(f'<div class="verdicts">{"".join(parts)}</div>')
+
+
+def _tile(verdict: str) -> str:
     style = VERDICT_STYLES[verdict]
-    axes.add_patch(plt.Rectangle((x, y), size, size, facecolor=style.color, edgecolor="0.35", linewidth=0.5))
-    at = x + size / 2, y + size / 2
-    axes.text(*at, style.mark, color=style.text, fontsize=13 * size, ha="center", va="center_baseline")
+    look = f"background:{style.color};color:{style.text}"
+    return f'<span class="tile" role="img" aria-label="{verdict}" title="{verdict}" style="{look}">{style.mark}</span>'
 
 
 def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:

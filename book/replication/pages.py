@@ -215,11 +215,15 @@ def check_same_members(columns: Sequence[Inputs]) -> None:
 
 
 def glue(**values: Any) -> None:
-    """Numbers and words that a text takes as {glue:text}`name:.3f`; printed where a notebook runs without the book."""
+    """Numbers and words that a text takes as {glue:text}`name:.3f`, and HTML that it takes as {glue}`name`.
+
+    They are printed where a notebook runs without the book.
+    """
     if shell := get_ipython():
         for name, value in values.items():
             plain = value.item() if isinstance(value, np.generic) else value
-            shown = plain if isinstance(plain, int | float) else str(plain)
+            is_shown_so = isinstance(plain, int | float) or hasattr(plain, "_repr_html_")
+            shown = plain if is_shown_so else str(plain)
             glue_one(name, shown, display=False)
             if not shell.user_ns.get("out"):
                 print(f"{name}: {shown}")

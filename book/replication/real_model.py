@@ -39,6 +39,20 @@ def results_of(page: str) -> list[Result]:
     return load_results(FOLDER / f"{page}.json")
 
 
+def untouched(prefix: str) -> list[tuple[str, Result]]:
+    """All recorded AUCs of detectors, with their page, on benchmarks whose names begin so, of the model as it came: its
+    copies that were trained further (": membership known", ": the coin") are left out."""
+    notebooks, found = load_profile(PROFILE).notebooks, []
+    for page in [name for name in notebooks if (FOLDER / f"{name}.json").is_file()]:
+        given = as_list(notebooks[page].parameters["benchmarks"])
+        for of in (of for of in results_of(page) if of.metric == "auc" and of.ours is not None):
+            benchmark = of.column.partition(f"{MODEL} on ")[2] or given[0]  # some pages' columns are no benchmarks
+            is_copy = ": membership known" in of.column or ": the coin" in of.column
+            if benchmark.startswith(prefix) and not is_copy and not of.row.startswith(BLIND_PREFIX):
+                found.append((page, of))
+    return found
+
+
 def beside(*pages: str, metric: str = "auc") -> list[Any]:
     """What a page shows of the real model: a paragraph on what its labels are worth, and one metric of the profile's
     pages, as tables. Nothing where the whole page is of it. Rows of single layers are left out."""

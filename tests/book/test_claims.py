@@ -586,7 +586,10 @@ def test_claims_are_counted_by_each_criterion_without_their_repetitions():
     ]
     counted = tables.tally_table(found)
     assert counted["holds"].tolist() == [1, 1, 1, 0, 0] and counted["of claims"].tolist() == [2, 2, 2, 0, 0]
-    assert tables.tiles(found) == {tables.OTHERS: ["supported", "not supported"]}
+    words = found[0].claim.claim
+    assert tables.tiles(found) == {tables.OTHERS: [(words, "not supported")] * 2}, (
+        "with its repetition, a claim's worst"
+    )
     [(name, row)] = tables.spread_table(found).T.items()
     assert (name, row["verdicts"]) == ("x", "1 supported, 1 not supported")
 

@@ -95,17 +95,33 @@ def texts_of(figure):
     return [text.get_text() for text in figure.axes[0].texts]
 
 
-def test_a_tile_a_test_with_its_mark_and_a_legend_that_counts():
-    groups = {"SURP": ["not supported", "supported"], "DC-PDD": ["supported"]}
-    figure = figures.verdict_tiles(groups, per_row=1)
+def test_a_tile_a_claim_with_its_words_and_a_legend_that_counts():
+    html = figures.verdict_tiles(
+        {"SURP": [("A < B", "supported"), ("C", "not supported")], "X": [("D", "supported")]}
+    ).data
     marks = {name: figures.VERDICT_STYLES[name].mark for name in VERDICTS}
-    assert len(set(marks.values())) == len(VERDICTS) == len(figures.VERDICT_STYLES), "none is told by colour alone"
-    yes, no = marks["supported"], marks["not supported"]
-    assert [said for said in texts_of(figure) if said in (yes, no)] == [yes, no, yes, yes, no]
-    assert [said[-1] for said in texts_of(figure)[-4:] if said not in (yes, no)] == ["2", "1"]
-    tiles = [patch.get_facecolor() for patch in figure.axes[0].patches]
-    assert len(tiles) == 3 + 2 and tiles[0] == tiles[2] == tiles[3] != tiles[1]
-    assert len({patch.get_y() for patch in figure.axes[0].patches[:2]}) == 2, "one a row"
+    assert len(set(marks.values())) == len(VERDICTS) == len(figures.VERDICT_STYLES) == len(figures.MEANINGS)
+    tiles = re.findall(r'aria-label="([^"]*)"[^>]*>(.)</span>([^/]*)</', html)
+    assert [verdict for verdict, *_ in tiles] == [
+        "supported",
+        "not supported",
+        "supported",
+        "not supported",
+        "supported",
+    ]
+    assert all(mark == marks[verdict] for verdict, mark, _ in tiles), "none is told by colour alone"
+    assert [said for *_, said in tiles[2:]] == [" A &lt; B", " C", " D"]
+    assert "<b>supported</b> (2)" in html and "<b>not supported</b> (1)" in html and "<b>SURP</b>: 2 claims" in html
+
+
+def test_bars_begin_at_chance_with_their_names_and_numbers_beside_them():
+    bars = {"Told": Interval(0.99, 0.98, 1), "Other": Interval(0.6, 0.6, 0.6)}
+    figure = figures.bars_from_chance({"A": bars, "B": {"Told": Interval(0.49, 0.45, 0.53)}}, told_apart="Told")
+    ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in figure.axes[0].patches]
+    np.testing.assert_allclose(ends, [(0.5, 0.99), (0.5, 0.6), (0.5, 0.49)])
+    colors = [bar.get_facecolor() for bar in figure.axes[0].patches]
+    assert colors[0] == colors[2] != colors[1] and not figure.legends
+    assert texts_of(figure) == ["A", "Told", "0.990", "Other", "0.600", "B", "Told", "0.490"]
 
 
 def test_a_forest_plot_has_each_test_with_its_interval_its_margin_and_its_verdict():

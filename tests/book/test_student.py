@@ -232,6 +232,7 @@ def test_no_secret_is_left_for_students_and_none_is_lost_for_teachers(text):
     [
         ("Of {cite:t}`zhang2024surp`", "Of [Zhang and Wu (2024)](https://arxiv.org/abs/2407.21248)"),
         ("{cite:p}`shi2024detecting`", "([Shi et al. 2024](https://openreview.net/forum?id=zWqr3MQuNs))"),
+        ("Tiles:\n\n```{glue} tiles\n```\n\nThen.", "Tiles:\n\n\nThen."),
         ("{index}`tokens <!token>`; see [](lab), [it](../glossary#auc)", "tokens; see *The lab*, it"),
         ("an AUC of {glue:text}`auc:.3f`", "an AUC of `auc`"),
         ("```{admonition} Exercise: why?\n:class: tip\n- `x[0](y)`\n```", "> **Exercise: why?**\n>\n> - `x[0](y)`"),

@@ -7,17 +7,17 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
-from IPython.display import Markdown
+from IPython.display import HTML, Markdown
 from pandas.io.formats.style import Styler
 
 from mialib.detectors import DETECTORS, symbol
 from mialib.metrics import Interval, clopper_pearson
 from mialib.passes.inputs import Target
-from replication import BOOK_DATA
+from replication import BOOK_DATA, figures
 from replication.claims.over_seeds import auc_over_seeds
 from replication.claims.printed import AS_PRINTED, Lead, power_at, spread_between
 from replication.claims.scores import seeds_of
-from replication.claims.spec import AS_RECORDED, NO_CORPUS, Change, Claim, Claims, Side
+from replication.claims.spec import AS_RECORDED, NO_CORPUS, Change, Claim, Claims, Group, Side
 from replication.claims.verdict import SEEDS_OF_A_VERDICT, Judgement, judge_on, verdicts_of_each, worst_of
 from replication.figures import Tested
 from replication.pages import as_list
@@ -27,7 +27,12 @@ from replication.tables import METRIC_LABELS, cards, small, text_table
 
 FORMER_FILE = BOOK_DATA / "recorded" / "claims.json"  # what former tests and rules said, as they were last judged
 OTHERS = "Claims of others"
-LEADS = {"holds": "is ahead of", "fails": "is behind", TOO_SMALL: "is level with", "open": "is not told apart from"}
+LEADS = {
+    "holds": "is ahead of",
+    "fails": "is behind",
+    TOO_SMALL: "is level with",
+    "open": "cannot be distinguished from",
+}
 SCALES = {"lab": "lab, reduced scale", "ladder": "ladder, reduced scale"}
 SCALES |= {name: name for name in ("real model", "own model")}
 DIFFERENCE = "difference of AUC (or TPR) [95% interval]"  # a heading
@@ -117,10 +122,20 @@ def by_claim(judgements: Sequence[Judgement]) -> dict[str, list[Judgement]]:
     return _grouped(judgements, lambda j: j.claim.repeats or j.claim.id)
 
 
-def tiles(judgements: Sequence[Judgement]) -> dict[str, list[str]]:
-    """By paper the verdict of each claim that repeats no other: the worst of its own tests."""
-    own = {paper: [j for j in of_paper if not j.claim.repeats] for paper, of_paper in by_paper(judgements).items()}
-    return {paper: [_worst_verdict(group) for group in by_claim(tests).values()] for paper, tests in own.items()}
+def tiles(judgements: Sequence[Judgement]) -> dict[str, list[tuple[str, str]]]:
+    """By paper each claim in words, with the worst verdict of its tests and repetitions; in the verdicts' order."""
+    return {
+        paper: sorted(
+            ((group[0].claim.claim, _worst_verdict(group)) for group in by_claim(of_paper).values()),
+            key=lambda tile: VERDICTS.index(tile[1]),
+        )
+        for paper, of_paper in by_paper(judgements).items()
+    }
+
+
+def verdict_tiles(judgements: Sequence[Judgement]) -> HTML:
+    """A tile a claim, with its words."""
+    return figures.verdict_tiles(tiles(judgements))
 
 
 def forest_rows(judgements: Sequence[Judgement]) -> dict[str, dict[str, Tested]]:
@@ -143,6 +158,18 @@ def side_aucs(claims: Claims, claim_id: str, setting: str) -> dict[str, Interval
         for i, side in enumerate(claim.sides)
         if not isinstance(side, str)
     }
+
+
+def best_auc(claims: Claims, setting: str) -> tuple[str, Interval]:
+    """The highest AUC over all training seeds of any side of any test on a setting's members and non-members."""
+    everyone = (Group(of="members"), Group(of="non-members"))
+    ids = {
+        claim.id: None
+        for claim, where in claims.tests()
+        if where == setting and claim.metric == "auc" and (claim.positive, claim.negative) == everyone
+    }
+    aucs = [side for name in ids for side in side_aucs(claims, name, setting).items()]
+    return max(aucs, key=lambda side: side[1].estimate)
 
 
 def difference_of(judgements: Sequence[Judgement], claim_id: str, setting: str) -> Interval:

@@ -114,6 +114,8 @@ def plain(source: str, without_solutions: bool = False) -> str:
 
 def _plain_directive(found: re.Match[str], without_solutions: bool) -> str:
     name, title = found["name"], found["title"]
+    if name == "glue":  # what a cell makes
+        return ""
     if name not in ("admonition", "dropdown"):
         raise ValueError(f"{{{name}}} has no form in a notebook without the book")
     if name == "dropdown" and without_solutions and title.lower().startswith(SOLUTION):

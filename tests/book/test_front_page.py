@@ -1,0 +1,166 @@
+"""The front page's numbers, and those of README and *How to read a page*, by code of their own from stored scores."""
+
+import csv
+import json
+import re
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import rankdata
+
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.sources import find
+from mialib.store import ROOT
+from replication.claims import spec, tables, verdict
+
+BUILT = ROOT / "build" / "lab" / "results" / "index.json"
+RECORDED = ROOT / "data" / "recorded"
+CLAIMS = spec.load_claims()
+CLAIMS_BY_ID = {claim.id: claim for claim in CLAIMS.claims}
+
+
+def results_in(path):
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found["results"] if isinstance(found, dict) and "results" in found else []
+
+
+def auc(labels, scores):
+    """How often a member scores higher, by the sum of its ranks; of scores that are not NaN."""
+    labels, scores = labels[~np.isnan(scores)], scores[~np.isnan(scores)]
+    m, n = (labels == 1).sum(), (labels == 0).sum()
+    return (rankdata(scores)[labels == 1].sum() - m * (m + 1) / 2) / (m * n)
+
+
+@pytest.fixture(scope="module")
+def english():
+    """Each test's scores by the largest English model, {(claim, side): (seeds, folds, N)}, and who is a member."""
+    rows = pd.read_parquet(RECORDED / "claims.parquet").query("setting == 'English'")
+    scores = {}
+    for (claim,), of_claim in rows.groupby(["claim"]):
+        for side in range(len(of_claim["scores"].iloc[0])):
+            scores[claim, side] = np.array([[*map(list, seed[side])] for seed in of_claim["scores"]])
+    return scores, load_benchmark("lab/en").labels
+
+
+@pytest.fixture(scope="module")
+def numbers(english):
+    """What the front page says, recomputed."""
+    scores, labels = english
+    blind = [r for r in results_in(RECORDED / "blind.json") if r["column"].startswith("wikimia-")]
+    counter = [r["ours"] for r in blind if r["row"] == "Blind: tf-idf" and r["metric"] == "auc"]
+    with (ROOT / "data" / "published.csv").open(encoding="utf-8") as file:
+        cells = [r for r in csv.DictReader(file) if r["column"].startswith("WikiMIA") and r["metric"] == "auc"]
+    real = [  # not of the copies that were trained further, and not of the other benchmark
+        r["ours"]
+        for path in (RECORDED / "real").glob("*.json")
+        for r in results_in(path)
+        if r["metric"] == "auc" and r["ours"] is not None and not r["row"].startswith("Blind")
+        and not re.search("arxiv|membership known|the coin|^docstrings", r["column"])
+        and not path.stem.startswith("probe_figure_3")
+    ]  # fmt: skip
+    aucs = {
+        side: np.mean([auc(labels, of) for of in seeds.reshape(-1, len(labels))])
+        for side, seeds in scores.items()
+        if seeds.shape[-1] == len(labels)
+    }
+    names = [side.detector for side in CLAIMS_BY_ID["dc-pdd-beats-all-baselines"].scored]
+    one = scores["dc-pdd-beats-all-baselines", names.index("min_k++")][0, 0]
+    allowed = int(0.01 * (500 + 1)) - 1  # with the text in question, one in a hundred
+    threshold = sorted(one[labels == 0])[-1 - allowed]
+    best = max(aucs, key=aucs.get)
+    return {
+        "lengths": len(counter),
+        "counter": max(counter),
+        "lowest counter": min(counter),
+        "printed": max(float(r["value"]) for r in cells if r["value"]),
+        "real": max(real),
+        "best": aucs[best],
+        "best side": CLAIMS_BY_ID[best[0]].scored[best[1]],
+        "found": (one[labels == 1] > threshold).mean(),
+        "above": (one[labels == 0] > threshold).sum(),
+    }
+
+
+def test_a_word_counter_beats_every_detector_at_every_length_of_wikimia(numbers):
+    assert numbers["lengths"] == 4
+    assert numbers["lowest counter"] > max(numbers["printed"], numbers["real"])
+
+
+def test_readme_says_what_the_scores_say(numbers):
+    said = (ROOT / "README.md").read_text(encoding="utf-8").partition("**What ran")[0]
+    assert numbers["best side"].detector == "min_k" and numbers["above"] == 4
+    for name in ("counter", "printed", "real", "best"):
+        assert f"{numbers[name]:.3f}" in said, name
+    assert f"{numbers['found']:.1%}" in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BUILT.is_file(), reason="no built book here: run `make book` first")
+def test_the_built_front_page_says_what_the_scores_say(numbers):
+    shown = {r["row"]: r["ours"] for r in results_in(BUILT)}
+    for part, name in {
+        "On WikiMIA: Word counter": "counter",
+        "On WikiMIA: Best detector in the papers": "printed",
+        "On WikiMIA: Best of ours": "real",
+        "On texts that a coin split: Best detector": "best",
+        "Min-K%++ Prob": "found",
+    }.items():
+        [value] = [value for row, value in shown.items() if part in row and not row.startswith("A coin's split")]
+        assert value == pytest.approx(numbers[name], abs=1e-6), part
+
+
+def test_what_no_paper_claims_is_counted_apart():
+    others = {claim.id for claim in CLAIMS.claims if not claim.repeats and claim.paper not in tables.PAPERS}
+    assert others == {"shift-alone-is-told", "neighbor-beats-loss", "dc-pdd-needs-its-corpus-on-the-ladder"}
+
+
+# --- How to read a page ---
+
+
+def how_to_read():
+    return (ROOT / "book" / "how_to_read.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("lab/en-900k", "{:.1f} million parameters outside their embeddings ({:.1f} million with them)"),
+        ("recorded/docstrings-19m", "{:.0f} million parameters outside their embeddings ({:.0f} million with them)"),
+        ("recorded/docstrings-smollm2", "{:.0f} million parameters outside its embeddings, {:.0f} million with them"),
+    ],
+)
+def test_parameters_are_counted_without_and_with_embeddings(model, said):
+    counts = [find(model).count_parameters(embeddings=embeddings) / 1e6 for embeddings in (False, True)]
+    if model.endswith("smollm2"):
+        counts[1] = np.ceil(counts[1])  # 134.5, and called 135
+    assert said.format(*counts) in how_to_read()
+
+
+def test_a_claim_about_most_comparisons_is_supported_wrongly_more_often_than_one_about_all():
+    """Three true leads of six and three differences of 0: four are needed, so one of the three by chance is enough."""
+    claim, chances = CLAIMS_BY_ID["dc-pdd-beats-all-baselines"], {"supported": 0.025, "inconclusive": 0.975}
+    assert claim.most and len(claim.against) == 6
+    wrong = {
+        most: sum(
+            np.prod([chances[of] for of in by_chance])
+            for by_chance in product(chances, repeat=3)
+            if verdict.worst_of(claim.model_copy(update={"most": most}), ["supported"] * 3 + [*by_chance])
+            == "supported"
+        )
+        for most in (True, False)
+    }
+    assert wrong[False] < 0.025 < wrong[True] <= 3 * 0.025
+    assert f"{3 * 0.025:.1%} for four of six" in how_to_read()
+
+
+def test_the_coverage_of_intervals_over_seeds_is_what_was_simulated():
+    [share] = [
+        r
+        for r in results_in(RECORDED / "coverage.json")
+        if r["row"].endswith("seeds dominate") and r["column"] == "AUC"
+    ]
+    within = f"(95% interval: {share['low']:.0%} to {share['high']:.0%})"
+    said = f"{share['ours']:.0%} of the intervals contained the truth {within}"
+    assert said in how_to_read()
