@@ -112,6 +112,12 @@ def count_verdicts(judged: Iterable[Judged]) -> str:
     return ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name]) or DASH
 
 
+def item_of(published: str) -> str:
+    """The table or figure that a claim's source names first; "" where it names none."""
+    named = re.search(r"(Table|Figure)s? (\w+)", published)
+    return f"{named[1]} {named[2]}" if named else ""
+
+
 def command(page: str, profile: Profile) -> str:
     """The papermill command that runs a page with the profile's parameters, from the root of a clone."""
     of = profile.notebooks[page]
@@ -140,7 +146,9 @@ def papers_tables(profile: Profile, build: Path) -> str:
             for page in one.pages:
                 notebook = profile.notebooks[page].notebook
                 ids = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").strings
-                said = count_verdicts(j for j in ledger if j.claim.id in ids)
+                said = count_verdicts(
+                    j for j in ledger if (j.claim.paper, item_of(j.claim.published)) == (paper, one.item)
+                )
                 ran_on = [RAN_ON.get(profile.name, "the lab's models")]
                 if profile.name == "lab" and any((real_model.FOLDER / f"{name}.json").is_file() for name in ids):
                     ran_on.append(RAN_ON["real"])
