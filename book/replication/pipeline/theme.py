@@ -105,7 +105,8 @@ def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
 def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
     """Show what cells with the tag `answer` print below a page's question, though they run later.
 
-    That is below a page's first paragraphs, and above what runs here. Their code stays where it is.
+    That is below a page's first paragraphs, above what to see in the figure and what runs here. The code stays where it
+    is.
     """
     first = next(iter(doctree.findall(nodes.section)), None)
     cells = [node for node in doctree.findall(nodes.container) if "tag_answer" in node["classes"]]
@@ -117,7 +118,7 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
     question = takewhile(
         lambda node: (
             isinstance(node, nodes.title | nodes.paragraph | nodes.Invisible)
-            and not node.astext().startswith("What runs here.")
+            and not node.astext().startswith(("In the figure", "What runs here."))
         ),
         first,
     )
