@@ -191,3 +191,15 @@ def test_the_workflow_runs_the_readmes_commands_and_only_those_of_the_makefile()
     assert set(WORKFLOW[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}, "YAML reads `on` as true"
     for job in ("publish", "release"):
         assert WORKFLOW["jobs"][job]["needs"] == "book", "nothing is published that was not tested"
+
+
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in {"index", "speed"}], ids=lambda p: p.stem)
+def test_a_page_that_asks_is_answered_in_words_and_ends_with_what_to_remember(path):
+    first, *others = nbformat.read(path, as_version=4).cells
+    answer = [of for of in first.source.split("\n\n") if of.startswith("**The answer.**")]
+    has_verdict = any("claims.answer(" in cell.source for cell in others)
+    asks = "?" in first.source.partition("**The answer.**")[0]
+    assert answer or has_verdict or not asks
+    assert not re.search(r"\b(?:lab|recorded)/|`[a-z]+(?:-[a-z]+)+`", "".join(answer)), "no internal name in an answer"
+    title, *lines = others[-1].source.split("\n\n", 1)
+    assert title == "## What to remember" and 1 <= lines[0].count("\n") + 1 <= 3

@@ -65,6 +65,8 @@ def beside(*pages: str, metric: str = "auc") -> list[Any]:
         f"{NAME} (135 million parameters, recorded once) was trained on texts up to 2024. Earlier dates split these "
         "benchmarks, so it may have read their non-members too."
     ]
+    if any(load_profile(PROFILE).notebooks[page].parameters.get("corpora") == CORPUS for page in pages):
+        said[0] += " DC-PDD counts its token frequencies in 2,450 Python docstrings, its paper in about 15 GB of C4."
     said.append(blind_tables.summarize([of for of in found if of not in blind], blind) if blind else _leaks(pages))
     return [Markdown("\n\n".join(said)), *tables.results_in_parts(found, metric, headings, NAME)]
 

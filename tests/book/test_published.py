@@ -13,19 +13,25 @@ Metrics, by what their values are:
 - `score`: a detection score
 """
 
+import re
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
 import pytest
-from page_code import page_of
+from page_code import functions_of, page_of
 from scipy.stats import norm
 
-from mialib.metrics import Interval, placements, split_scores
+from mialib.catalog.corpora import reference_texts
+from mialib.metrics import Interval, aucs, placements, split_scores
+from mialib.store import ROOT
 from replication import real_model
 from replication.claims.printed import CORRELATIONS, Lead, auc_error, printed_leads, size_of, spread_between, tpr_error
+from replication.profile import load_profile
 from replication.published import load_published, printed_table, published_along, surp_best_cell
-from replication.results import DASH
+from replication.results import DASH, load_results
+
+PROFILES = sorted((ROOT / "data" / "profiles").glob("*.yml"))
 
 KEY = ["paper", "item", "row", "column", "metric"]
 
@@ -270,3 +276,32 @@ def test_the_spread_between_trials_of_a_vaccine_is_that_of_metafor():
     assert found.estimate**2 == pytest.approx(0.3181, abs=2e-4)
     assert (found.low**2, found.high**2) == pytest.approx((0.1197, 1.1115), abs=1e-3)
     assert spread_between([1, 1, 1], [0.1] * 3) == Interval(0, 0, 0)
+
+
+def test_a_real_models_number_stands_beside_a_printed_one_of_the_same_texts_alone():
+    found = [r for page in real_model.FOLDER.glob("*.json") if "audits" not in page.name for r in load_results(page)]
+    beside = [(r.column, r.published_column) for r in found if r.published is not None and "wikimia-" in r.column]
+    lengths = {(re.search(r"wikimia-(\d+)", ours)[1], re.search(r"WikiMIA-(\d+)", printed)) for ours, printed in beside}
+    assert lengths and all(printed is None or printed[1] == ours for ours, printed in lengths)
+
+
+def test_a_page_that_shows_a_real_models_dc_pdd_names_its_reference_corpus():
+    for page in ("dc_pdd_tables_2_3", "dc_pdd_figure_2", "dc_pdd_figure_3b", "dc_pdd_table_5", "probe_wikimia"):
+        assert "2,450 Python docstrings" in real_model.beside(page)[0].data, page
+    n_texts = sum(1 for _ in reference_texts(real_model.CORPUS))
+    assert n_texts == 2450 and "docstrings" not in real_model.beside("surp_table_1")[0].data
+
+
+def test_no_profile_asks_for_more_unseen_texts_than_a_benchmark_comes_with():
+    [n_real] = load_published("probe", "table-1").query("row == 'ArxivMIA' and column == 'Real'")["value"]
+    for profile in map(load_profile, PROFILES):
+        for page in profile.notebooks.values():
+            if page.parameters.get("real") == "arxiv_mia":
+                assert max(page.parameters.get("sizes", [0])) <= n_real == 200, page
+
+
+def test_the_best_of_many_probes_at_chance_is_as_high_as_the_page_says():
+    rng, labels = np.random.default_rng(0), np.repeat([1, 0], 25)  # the coin's judged half on WikiMIA
+    best = [max(aucs(labels, rng.random((90, 50)))) for _ in range(200)]  # 30 layers, three learning rates
+    luck = functions_of("probe_tables_2_3", norm=norm, real_model=real_model)["luck"]
+    assert luck("probe_wikimia", "the coin") == pytest.approx(np.quantile(best, 0.95), abs=0.03)

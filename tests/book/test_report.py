@@ -67,6 +67,7 @@ def test_the_list_says_page_status_verdicts_and_command(build):
     text = report.papers_tables(LAB, build)
     [row] = [line for line in text.splitlines() if line.startswith("| [Table 2](pages/dc_pdd_tables_2_3)")]
     assert "1 not supported" in row and "| the lab's models and a real model |" in row
+    assert text.count("1 not supported") == 1, "the claim is of Table 2 alone, though the page of Table 3 tests it too"
     [row] = [line for line in text.splitlines() if line.startswith("| [Figure 4](pages/surp_figure_4)")]
     assert report.NOT_RUN in row
     assert [line for line in text.splitlines() if line.startswith("## ")] == [f"## {p}" for p in report.PAPERS.values()]

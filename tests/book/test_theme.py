@@ -89,9 +89,11 @@ def test_what_an_answers_cell_prints_comes_below_the_question_and_its_code_stays
 
     page, words = new_document("page"), nodes.paragraph(text="Words")
     later = nodes.section("", nodes.title(text="Later"), cell("c", "answer", "tag_answer"), cell("d", "other"))
-    page += nodes.section("", nodes.title(text="Question"), words, cell("p", "printed"), later)
+    see = nodes.paragraph(text="In the figure, see.")
+    page += nodes.section("", nodes.title(text="Question"), words, see, cell("p", "printed"), later)
     theme.show_answers_first(None, page)
-    assert page.astext().split() == ["Question", "Words", "answer", "p", "printed", "Later", "c", "d", "other"]
+    shown = ["Question", "Words", "answer", "In the figure, see.", "p", "printed", "Later", "c", "d", "other"]
+    assert page.astext().split() == " ".join(shown).split(), "what to see comes below the figure"
 
 
 def test_of_a_link_to_a_page_that_the_book_leaves_out_its_words_stay(tmp_path):

@@ -22,6 +22,7 @@ from replication.claims.verdict import SEEDS_OF_A_VERDICT, Judgement, judge_on, 
 from replication.figures import Tested
 from replication.pages import as_list
 from replication.published import PAPERS
+from replication.recorded import UNTOUCHED
 from replication.results import DASH, NO_DIFFERENCE, TOO_SMALL, VERDICTS, Result, direction, one_seed_says
 from replication.tables import METRIC_LABELS, cards, small, text_table
 
@@ -33,8 +34,12 @@ LEADS = {
     TOO_SMALL: "is level with",
     "open": "cannot be distinguished from",
 }
-SCALES = {"lab": "lab, reduced scale", "ladder": "ladder, reduced scale"}
-SCALES |= {name: name for name in ("real model", "own model")}
+SCALES = {
+    "lab": "lab, reduced scale",
+    "ladder": "ladder, reduced scale",
+    "real model": "real model, fine-tuned on the members",
+    "own model": "own model",
+}
 DIFFERENCE = "difference of AUC (or TPR) [95% interval]"  # a heading
 EQUAL = 0.05  # of AUC or TPR: the margin within which most claimed equalities are expected
 VERDICT = "verdict"  # the metric of a result that is one in words
@@ -418,5 +423,7 @@ def _describe(side: Side | str, setting: str, place: Target) -> str:
         f"{place.n_neighbors} a text" if side.detector == "neighbor" else "",
     ]
     label = "Probe" if side.training else DETECTORS[side.detector].label
+    if side.detector == "ref" and (place.reference or "").endswith(UNTOUCHED):
+        label = "Ref, to the model before fine-tuning"
     described = ", ".join(filter(None, parts))
     return f"{label} ({described})" if described else label

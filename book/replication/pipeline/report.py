@@ -90,6 +90,12 @@ def read_ledger(path: Path) -> list[tuple[str, str]]:
     return [(r.row, r.why) for r in results if r.metric == VERDICT and r.row in ids]
 
 
+def item_of(published: str) -> str:
+    """The table or figure that a claim's source names first; "" where it names none."""
+    named = re.search(r"(Table|Figure)s? (\w+)", published)
+    return f"{named[1]} {named[2]}" if named else ""
+
+
 def command(page: str, profile: Profile) -> str:
     """The papermill command that runs a page with the profile's parameters, from the root of a clone."""
     of = profile.notebooks[page]
@@ -105,6 +111,7 @@ def command(page: str, profile: Profile) -> str:
 def papers_tables(profile: Profile, build: Path) -> str:
     """Markdown, a section a paper: each printed item's page, verdicts, status and notebook; the pages' commands."""
     ledger, items, parts = read_ledger(build / "results" / "claims.json"), printed_items(profile), []
+    about = {claim.id: (claim.paper, item_of(claim.published)) for claim in load_claims().claims}
     head = ["printed", "verdicts of its claims", "the same experiment on", "notebook"]
     for paper, title in PAPERS.items():
         rows: list[list[str]] = []
@@ -115,7 +122,7 @@ def papers_tables(profile: Profile, build: Path) -> str:
             for page in one.pages:
                 notebook = profile.notebooks[page].notebook
                 ids = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").strings
-                said = count_verdicts(verdict for claim, verdict in ledger if claim in ids) or DASH
+                said = count_verdicts(verdict for claim, verdict in ledger if about[claim] == (paper, one.item)) or DASH
                 ran_on = [RAN_ON.get(profile.name, "the lab's models")]
                 if profile.name == "lab" and any((real_model.FOLDER / f"{name}.json").is_file() for name in ids):
                     ran_on.append(RAN_ON["real"])

@@ -102,7 +102,8 @@ def pages_with_terms(_app: Sphinx, env: BuildEnvironment) -> list[str]:
 def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
     """Show what cells with the tag `answer` print below a page's question, though they run later.
 
-    That is below a page's first paragraphs, and above what runs here. Their code stays where it is.
+    That is below a page's first paragraphs, above what to see in the figure and what runs here. The code stays where it
+    is.
     """
     first = next(iter(doctree.findall(nodes.section)), None)
     cells = [node for node in doctree.findall(nodes.container) if "tag_answer" in node["classes"]]
@@ -111,8 +112,8 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
         return
     for output in outputs:
         output.parent.remove(output)
-    kinds = nodes.title | nodes.paragraph | nodes.Invisible
-    is_question = (isinstance(node, kinds) and not node.astext().startswith("What runs here.") for node in first)
+    kinds, later = nodes.title | nodes.paragraph | nodes.Invisible, ("In the figure", "What runs here.")
+    is_question = (isinstance(node, kinds) and not node.astext().startswith(later) for node in first)
     at = sum(takewhile(bool, is_question))
     first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
 
