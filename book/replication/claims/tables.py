@@ -28,12 +28,7 @@ from replication.tables import METRIC_LABELS, cards, small, text_table
 
 FORMER_FILE = BOOK_DATA / "recorded" / "claims.json"  # what former tests and rules said, as they were last judged
 OTHERS = "Claims of others"
-LEADS = {
-    "holds": "is ahead of",
-    "fails": "is behind",
-    TOO_SMALL: "is level with",
-    "open": "cannot be distinguished from",
-}
+LEADS = {"holds": "is ahead of", "fails": "is behind", TOO_SMALL: "is level with", "open": "may be level with"}
 SCALES = {
     "lab": "lab, reduced scale",
     "ladder": "ladder, reduced scale",
