@@ -620,3 +620,10 @@ def test_the_auc_of_a_side_is_the_mean_over_seeds(monkeypatch):
     for i, interval in enumerate(found.values()):
         expected = np.mean([auc(LABELS, of_seed[i, 0]) for of_seed in seeds.values()])
         assert np.isclose(interval.estimate, expected) and interval.low < interval.estimate < interval.high
+
+
+def test_a_fine_tuned_models_untouched_self_is_no_smaller_model_and_its_scale_says_fine_tuned():
+    found = judge_on(["recorded/docstrings-smollm2"], ["dc-pdd-beats-its-baselines-on-the-ladder"])
+    row = " ".join(map(str, tables.claims_table(found, former_on=()).data.iloc[0]))
+    assert "Ref, to the model before fine-tuning" in row and "Small Ref" not in row
+    assert "real model, fine-tuned on the members" in row
