@@ -13,23 +13,23 @@ from replication.pipeline.code import FOLDERS
 
 # Two percent are air.
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3740,
-    "mialib/attacks": 844,
-    "mialib/catalog": 2667,
-    "mialib/commands": 442,
-    "mialib/passes": 874,
-    "mialib/reports": 439,
-    "mialib/shared": 385,
+    "mialib": 3707,
+    "mialib/attacks": 837,
+    "mialib/catalog": 2521,
+    "mialib/commands": 421,
+    "mialib/passes": 853,
+    "mialib/reports": 413,
+    "mialib/shared": 366,
     "mialib_audit": 871,
-    "replication": 3322,
-    "replication/builders": 1504,
-    "replication/claims": 1474,
-    "replication/lab": 2096,
-    "replication/pipeline": 1827,
-    "replication/remote": 687,
-    "replication/studies": 2368,
+    "replication": 3321,
+    "replication/builders": 1382,
+    "replication/claims": 1658,
+    "replication/lab": 2063,
+    "replication/pipeline": 1719,
+    "replication/remote": 638,
+    "replication/studies": 2314,
 }
-TEST_LINES = 20_400
+TEST_LINES = 20_550
 MODULES = {path: ast.parse(path.read_text("utf-8")) for of in FOLDERS.values() for path in of.rglob("*.py")}
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 
