@@ -133,7 +133,7 @@ def tiles(judgements: Sequence[Judgement]) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def verdict_tiles(judgements: Sequence[Judgement]) -> HTML:
+def tiles_html(judgements: Sequence[Judgement]) -> HTML:
     """A tile a claim, with its words."""
     return figures.verdict_tiles(tiles(judgements))
 
