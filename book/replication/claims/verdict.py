@@ -57,7 +57,8 @@ def verdict(claim: Claim, measured: Measured, leads: Sequence[Sequence[Lead]]) -
     if claim.confounded:
         return CONFOUNDED, claim.confounded
     together = worst_of(claim, verdicts_of_each(claim, measured, leads))
-    if claim.uninformative and together in ("inconclusive", NO_DIFFERENCE):
+    says_nothing = ("inconclusive", NO_DIFFERENCE, *(["supported"] if is_equality(claim) else []))
+    if claim.uninformative and together in says_nothing:
         return UNINFORMATIVE, claim.uninformative
     if claim.margin and is_equality(claim):
         if all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in measured.aucs):
