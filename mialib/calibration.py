@@ -60,6 +60,8 @@ def share_of_members(p: ArrayLike, n_known: int, level: float = 0.95) -> Interva
     """
     p = finite_numbers(p, "p-values", at_least=1)
     check_level(level)
+    if n_known < 1:
+        raise ValueError(f"{n_known} known non-members; at least one is needed")
     k = math.floor(LAMBDA * (n_known + 1))
     q = clopper_pearson(int((p > LAMBDA).sum()), len(p), (1 + level) / 2)
     low, high = scipy.stats.beta.interval((1 + level) / 2, n_known + 1 - k, k)

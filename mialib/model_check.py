@@ -64,9 +64,11 @@ def check_model(loaded: LoadedModel) -> torch.nn.Linear | None:
 def _ordinary_inputs(loaded: LoadedModel) -> tuple[torch.Tensor, list[int]]:
     """Ordinary texts as token ids, (texts, n), the first one twice with two last tokens; and their lengths.
 
-    ValueError for a tokenizer or start token that is not the model's.
+    ValueError for a context, tokenizer or start token that is not the model's.
     """
     tokenizer, name, n_embedded = loaded.tokenizer, loaded.name, loaded.n_embedded
+    if loaded.max_tokens < 1:
+        raise ValueError(f"model {name}: a context of {loaded.max_tokens} tokens; its config.json is wrong")
     texts = encode(tokenizer, ORDINARY_TEXTS)
     if not texts[0]:
         raise ValueError(f"model {name}: its tokenizer makes no token of {ORDINARY_TEXTS[0]!r}; are its files there?")

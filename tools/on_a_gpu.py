@@ -417,7 +417,7 @@ def main() -> None:
     if wanted.device == "cpu":
         size = Size(**{**vars(size), "dtype": torch.float32})
     record = json.loads(wanted.out.read_text()) if wanted.out.exists() else {}
-    record = {name: record.get(name, {}) for name in ("provenance", *(of.__name__ for of in PIECES))}
+    record = {of.__name__: record.get(of.__name__, {}) for of in PIECES}
     failed = []
     with tempfile.TemporaryDirectory() as home:
         os.environ["MIALIB_HOME"] = home
@@ -428,13 +428,12 @@ def main() -> None:
             began = time.perf_counter()
             try:
                 found = piece(size)
-            except Exception:
+            except Exception as error:
                 traceback.print_exc()
-                found = {"failed": traceback.format_exc()[-1500:]}
+                found = {"failed": f"{type(error).__name__}: {error}"[:500]}
                 failed.append(piece.__name__)
             took = time.perf_counter() - began
-            record[piece.__name__] = {"wall seconds": round(took, 1), "results": found}
-            record["provenance"] = provenance(size)
+            record[piece.__name__] = {"wall seconds": round(took, 1), "ran": provenance(size), "results": found}
             write_json(wanted.out, record)
             print(f"{piece.__name__}: {took:.0f} s", flush=True)
     if failed:

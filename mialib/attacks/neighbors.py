@@ -133,8 +133,13 @@ def neighbor_log_probs(
 ) -> NDArray[np.float64]:
     """Mean log p of each neighbor under the scorer's model, (N, M), nats per token; N texts with M neighbors each.
 
-    `stats` are the texts' own statistics under that model. `found` and `save` are as for `make_neighbors`.
+    `stats` are the texts' own statistics under that model. ValueError where texts differ in their number of neighbors.
+    `found` and `save` are as for `make_neighbors`.
     """
+    counts = {len(of_text) for of_text in neighbors}
+    if len(stats) != len(neighbors) or len(counts) > 1:
+        counted = f"{min(counts, default=0)} to {max(counts, default=0)}"
+        raise ValueError(f"statistics of {len(stats)} texts, and {counted} neighbors of each of {len(neighbors)}")
     means = [row for part in found for row in part["log_prob"]]
 
     def means_of(i: int) -> list[float]:

@@ -149,6 +149,8 @@ def _check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
     own, other = stats.provenance, {}
     if need == "neighbors":
         given = finite_numbers(given, what, n_axes=2)
+        if not given.shape[1]:
+            raise ValueError(f"{what}: no text has a neighbor")
     elif need == "texts":
         given = check_texts(given, what)
         other = {"texts": hash_texts(given)}

@@ -258,7 +258,9 @@ def parse_options(given: Sequence[str]) -> dict[str, dict[str, float]]:
             name = ""
         if not name:
             raise ValueError(f"-o {one}: DETECTOR.NAME=NUMBER is expected, such as min_k.k=10")
-        options.setdefault(detector, {})[name] = number
+        if name in options.setdefault(detector, {}):
+            raise ValueError(f"-o {one}: {place} is given twice")
+        options[detector][name] = number
     return options
 
 

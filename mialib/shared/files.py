@@ -258,6 +258,8 @@ def read_rows(path: str | Path, *columns: str | None) -> Rows:
             if len({*names}) < len(names):
                 raise ValueError(f"row {number}: a column is there twice: {_names(row)}")
             rows.append(dict(zip(names, row.values(), strict=True)))
+    except (MemoryError, ImportError):
+        raise
     except Exception as error:  # a damaged file's are of many classes
         raise ValueError(f"{name}: {' '.join(str(error).splitlines()):.400}") from None
     if blank := [i for i, row in enumerate(rows, start=1) if form == ".txt" and not row["text"].strip()]:

@@ -280,6 +280,7 @@ def test_what_nothing_would_read_is_refused(model_folder, files, audit):
     for more, said in (
         ([*MIN_K, "-o", "surp.k=20"], "surp.k"),
         (["-o", "min_k.share=20"], "share"),
+        (["-o", "min_k.k=20", "-o", "min_k.k=30"], "min_k.k=30"),
         (["-o", "min_k.k=ten"], "min_k.k=ten"),
         (["--detector", "dc_pdd"], "dc_pdd .*--corpus"),
         (["--corpus", mine], f"--corpus {mine}: 'The "),

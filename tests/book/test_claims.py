@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from html import escape
 from itertools import product
 
 import numpy as np
@@ -518,6 +519,8 @@ ANSWERS = [  # shifts of the sides, fields of the claim, the answer and words of
     ([2, 0], {"confounded": "other texts"}, "Can't tell here", "Other texts."),
     ([1, 1], {"expect": "equivalent", "margin": 0.05, "against": [{"detector": "zlib"}]}, "Yes", "less than the 0.05"),
     ([2, 0], {}, "Yes", "perplexity's AUC is 0."),
+    ([2, 0], {"texts": "on those seen once,"}, "Yes", "Here, on those seen once, perplexity's AUC"),
+    ([2, 0, 3], {"against": [{"detector": "zlib"}, {"detector": "min_k"}], "most": True}, "No", "beats Zlib by"),
 ]
 
 
@@ -527,6 +530,23 @@ def test_an_answer_is_yes_no_partly_or_cant_tell(monkeypatch, shifts, fields, ex
     monkeypatch.setattr(answers, "book_claims", lambda: stated())
     assert answers.standing([found]) == expected
     assert words in answers.sentences([found])
+
+
+def test_one_seed_is_no_answer(monkeypatch):
+    monkeypatch.setattr(answers, "book_claims", lambda: stated())
+    one = judged([2, 0], n=1)
+    assert answers.standing([one]) == "Can't tell here" and "3 training seeds, and there is 1" in answers.sentences(
+        [one]
+    )
+
+
+def test_a_lead_beyond_the_papers_sample_is_said_as_what_ours_is(monkeypatch):
+    monkeypatch.setattr(answers, "book_claims", lambda: stated())
+    monkeypatch.setattr(verdict, "leads_of", lambda claim: ((lead(0.01, 0.02),),))
+    for shifts, words in (([0.03, 0], "is not clearly ahead of Zlib"), ([0, 2], "trails Zlib"), ([2, 0], "beats Zlib")):
+        found = judged(shifts, against=[{"detector": "zlib"}])
+        assert found.verdict == "beyond the paper's sample" and answers.standing([found]) == "Can't tell here"
+        assert words in answers.sentences([found]) and "could not have shown" in answers.sentences([found])
 
 
 def test_a_pages_answer_is_of_its_first_claim_and_the_numbers_of_all_are_folded(monkeypatch):
@@ -551,7 +571,9 @@ def test_a_pages_answer_is_of_its_first_claim_and_the_numbers_of_all_are_folded(
 def test_no_answer_of_the_book_names_an_id():
     assert CLAIMS.in_words.keys() == CLAIMS.settings.keys()
     for group in tables.by_claim(judge_all(CLAIMS)).values():
-        said = answers.sentences(group)
+        said, in_numbers = answers.sentences(group), answers.in_numbers(group, [j.place.model for j in group])
+        assert not any(claim.id in said for claim in CLAIMS.claims)
+        assert all(escape(j.setting) in in_numbers and j.verdict in in_numbers for j in group)
         assert "/" not in said and "None" not in said and said[0].isupper(), said
 
 

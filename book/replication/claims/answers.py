@@ -12,16 +12,16 @@ from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from replication.claims.spec import CHANCE, NO_CORPUS, Side
 from replication.claims.tables import SCALES, former_tests, three_digits
-from replication.claims.verdict import Judgement, book_claims, judge_on, verdicts_of_each
+from replication.claims.verdict import SEEDS_OF_A_VERDICT, Judgement, book_claims, judge_on, verdicts_of_each
 from replication.pages import as_list
-from replication.results import CONFOUNDED, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN
+from replication.results import CONFOUNDED, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN, direction
 from replication.tables import METRIC_LABELS
 
 YES, PARTLY, NO, CANT_TELL = "Yes", "Partly", "No", "Can't tell here"
 STANDING = {"supported": YES, NO_DIFFERENCE: NO, "not supported": NO}  # the other verdicts: can't tell
 NAMES = {"ppl": "perplexity", "probe": "the probe"}  # where a detector's label is not what one would say
 WITHOUT = {"lup": "LUP", "sfo": "SFO"}
-ORDER = ("supported", NO_DIFFERENCE, "inconclusive", UNSHOWN, "not supported")  # of what is said
+ORDER = ("supported", NO_DIFFERENCE, "inconclusive", "not supported")  # of what is said
 SCORE = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% false alarms", "tpr_at_1_fpr": "TPR at 1% false alarms"}
 
 
@@ -52,7 +52,9 @@ def standing(group: Sequence[Judgement]) -> str:
 
 
 def _standing_of(j: Judgement) -> str:
-    if j.verdict in (CONFOUNDED, UNINFORMATIVE, "supported"):
+    if len(j.seeds) < SEEDS_OF_A_VERDICT:
+        return CANT_TELL
+    if j.claim.most or j.verdict in (CONFOUNDED, UNINFORMATIVE, "supported"):
         return STANDING.get(j.verdict, CANT_TELL)
     of_each = {STANDING.get(verdict, CANT_TELL) for verdict in verdicts_of_each(j.claim, j, j.leads)}
     return of_each.pop() if len(of_each) == 1 else PARTLY if YES in of_each else STANDING.get(j.verdict, CANT_TELL)
@@ -60,17 +62,20 @@ def _standing_of(j: Judgement) -> str:
 
 def sentences(group: Sequence[Judgement]) -> str:
     """What was found in each setting, a sentence each, and why it can't be told where it can't."""
-    found = [
-        f"{book_claims().in_words.get(j.setting, f'{j.setting}:')} {_found(j)}."
-        for j in group
-        if j.verdict != CONFOUNDED
-    ]
-    why = [f"{reason[0].upper()}{reason[1:]}." for reason in dict.fromkeys(j.because for j in group) if reason]
-    return " ".join([*found, *why])
+    found, why = [], [j.because for j in group]
+    for j in group:
+        where = book_claims().in_words.get(j.setting, f"{j.setting}:")
+        if j.verdict != CONFOUNDED:
+            found.append(f"{' '.join(filter(None, [where, j.claim.texts]))} {_found(j)}.")
+        if len(j.seeds) < SEEDS_OF_A_VERDICT:
+            why.append(f"a verdict takes {SEEDS_OF_A_VERDICT} training seeds, and there is {len(j.seeds)}")
+        if UNSHOWN in verdicts_of_each(j.claim, j, j.leads):
+            why.append("a sample of the paper's size could not have shown some of the leads that it prints")
+    return " ".join([*found, *(f"{reason[0].upper()}{reason[1:]}." for reason in dict.fromkeys(why) if reason)])
 
 
 def _found(j: Judgement) -> str:
-    """ "Min-K% Prob beats perplexity and Zlib by 0.10 to 0.13, but trails Small Ref by 0.015"."""
+    """ "Min-K% Prob beats perplexity and Zlib by 0.10 to 0.13 in AUC, but trails Small Ref by 0.015 in AUC"."""
     of_each = verdicts_of_each(j.claim, j, j.leads)
     subject, score = _name(j.claim.a, j), SCORE[j.claim.metric]
     if set(j.claim.against) == {CHANCE}:
@@ -78,35 +83,34 @@ def _found(j: Judgement) -> str:
     by_verdict: dict[str, list[tuple[Side, Interval]]] = {}
     for verdict, side, comparison in zip(of_each, j.claim.against, j.comparisons, strict=True):
         assert isinstance(side, Side)
+        if verdict == UNSHOWN:  # of the paper's lead; ours is what it is
+            verdict = direction(comparison.difference, j.claim.margin)
         by_verdict.setdefault(verdict, []).append((side, comparison.difference))
     is_itself = all(isinstance(side, Side) and side.detector == j.claim.a.detector for side in j.claim.against)
     said = [_clause(j, verdict, by_verdict[verdict], is_itself) for verdict in sorted(by_verdict, key=ORDER.index)]
-    whose = f"{subject}'s {score}" if is_itself else subject
-    return f"{whose} {', but '.join(said)}" if len(said) < 3 else f"{whose} {said[0]}; it {' and '.join(said[1:])}"
+    if off := _left_out(j.claim.a):
+        subject = f"{subject} without {_listed(off)}"
+    whose = f"the {score} of {subject}" if is_itself else subject
+    if len(said) == 2:
+        return f"{whose} {said[0]}{', but' if 'supported' in by_verdict else ' and'} {said[1]}"
+    return f"{whose} {said[0]}" if len(said) == 1 else f"{whose} {said[0]}; it {' and '.join(said[1:])}"
 
 
 def _clause(j: Judgement, verdict: str, pairs: Sequence[tuple[Side, Interval]], is_itself: bool) -> str:
     """What one verdict says of the sides that have it; of the same detector, what is different about them."""
     differences = [of for _, of in pairs]
-    others, by = (
-        _listed([_other(side, j, is_itself) for side, _ in pairs]),
-        _range([abs(d.estimate) for d in differences]),
-    )
-    shown = ", ".join(f"{of.estimate:+.3f} [{of.low:+.3f}, {of.high:+.3f}]" for of in differences)
+    others, by = _listed([_other(side, j, is_itself) for side, _ in pairs]), _range(differences)
+    shown = ", ".join(three_digits(of) for of in differences)
     if j.claim.margin:
         beside = {"supported": "less than", "not supported": "more than"}.get(verdict, "perhaps more than")
         return f"differs by {by} {others}, {beside} the {j.claim.margin:g} that would matter"
-    if verdict in (NO_DIFFERENCE, "inconclusive"):
-        level, open_ = (
-            ("is as high", "may be no higher than") if is_itself else ("is level with", "is not clearly ahead of")
-        )
-        return f"{level if verdict == NO_DIFFERENCE else open_} {others} ({shown})"
-    is_ahead = all(of.estimate > 0 for of in differences)
+    if verdict == NO_DIFFERENCE:
+        return f"{'is as high' if is_itself else 'is level with'} {others} ({shown})"
+    if verdict == "inconclusive":
+        return f"{'may be no higher than' if is_itself else 'is not clearly ahead of'} {others} ({shown})"
     if is_itself:
-        clause = f"is {by} {'higher' if is_ahead else 'lower'} than {others}"
-    else:
-        clause = f"{'beats' if is_ahead else 'trails'} {others} by {by} in {SCORE[j.claim.metric]}"
-    return f"{clause} (its paper's sample is too small for the leads that it prints)" if verdict == UNSHOWN else clause
+        return f"is {by} {'higher' if verdict == 'supported' else 'lower'} than {others}"
+    return f"{'beats' if verdict == 'supported' else 'trails'} {others} by {by} in {SCORE[j.claim.metric]}"
 
 
 def _beside_chance(j: Judgement, verdict: str) -> str:
@@ -142,14 +146,20 @@ def _other(side: Side, j: Judgement, is_itself: bool) -> str:
         return "with real unseen texts"
     if side.model != j.claim.a.model:
         return "with a smaller model" if side.model else "after training without duplicates"
+    if off := [name for name in _left_out(side) if name not in _left_out(j.claim.a)]:
+        return f"without {_listed([*off, *_left_out(j.claim.a)])}"
     options = side.resolved_options()
-    if off := [WITHOUT[name] for name, value in options.items() if value is False]:
-        return f"without {_listed(off)}"
     if options.get("entropy_threshold") == float("inf"):
         return "with low probability alone"
     if options.get("k") == 100 and "entropy_threshold" in options:
         return "with low entropy alone"
     return f"with {', '.join(f'{name} = {value:g}' for name, value in options.items())}"
+
+
+def _left_out(side: Side) -> list[str]:
+    """The steps of DC-PDD that a side leaves out."""
+    options = {} if side.training else side.resolved_options()
+    return [WITHOUT[name] for name, value in options.items() if value is False]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -162,7 +172,8 @@ def _digits(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.0995 else f"{value:.3f}"
 
 
-def _range(values: Sequence[float]) -> str:
+def _range(differences: Sequence[Interval]) -> str:
+    values = [abs(of.estimate) for of in differences]
     ends = dict.fromkeys([_digits(min(values)), _digits(max(values))])
     return " to ".join(ends)
 
@@ -172,7 +183,7 @@ def in_numbers(group: Sequence[Judgement], models: Sequence[str]) -> str:
     claim = group[0].claim
     tests = []
     for j in group:
-        sides = [side if isinstance(side, str) else _name(side, j) for side in claim.against]
+        sides = [side if isinstance(side, str) else _name(side, j) for side in j.claim.against]
         against = "; ".join(
             f"against {escape(side)} {three_digits(c.difference)}" for side, c in zip(sides, j.comparisons, strict=True)
         )

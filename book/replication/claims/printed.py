@@ -15,7 +15,7 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.stats import chi2, norm
+from scipy.stats import chi2, norm, t
 
 from mialib.metrics import Interval, exponential_variance
 from replication.claims.spec import Claim, Side
@@ -107,9 +107,10 @@ def printed_leads(
 def size_of(ours: Interval, leads: Sequence[Lead]) -> str:
     """How our lead compares with all printed ones together, in words; "" where none is printed.
 
-    It is like them where it lies in the 95% prediction interval of one more study: around their weighted mean, with
-    the errors of the mean and of ours, and the spread between the paper's columns (Higgins et al. 2009). So a paper
-    with more columns is no easier to agree with.
+    It is like them where it lies in the 95% prediction interval of one more study (Higgins et al. 2009): around their
+    weighted mean, with the errors of the mean and of ours, and the spread between the paper's k columns, by Student's t
+    with k - 1 degrees of freedom. So a paper with more columns is no easier to agree with. Columns of the same texts
+    are taken for independent, which makes the interval too narrow.
     """
     if not leads:
         return ""
@@ -118,7 +119,8 @@ def size_of(ours: Interval, leads: Sequence[Lead]) -> str:
     weights = 1 / (errors**2 + spread**2)
     error = float(spread**2 + 1 / weights.sum()) ** 0.5
     distance = ours.estimate - float(np.average(values, weights=weights))
-    width = ((norm.ppf(0.975) * error) ** 2 + ((ours.high - ours.low) / 2) ** 2) ** 0.5
+    quantile = t.ppf(0.975, len(leads) - 1) if len(leads) > 1 else norm.ppf(0.975)
+    width = ((quantile * error) ** 2 + ((ours.high - ours.low) / 2) ** 2) ** 0.5
     return SIZE_WORDS[1 + int(distance > width) - int(distance < -width)]
 
 

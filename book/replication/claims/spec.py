@@ -132,6 +132,7 @@ class Claim(Strict):
     repeats: str = ""  # the claim that this one tests once more: at other sizes or lengths, or by TPR
     fixed: Literal["before", "after a note's figures", "after seed 0", "after all seeds"]  # what had been seen
     where: tuple[str, ...]  # names of settings
+    texts: str = ""  # which texts it is about, for an answer, where not the setting's: "on texts seen once,"
     positive: Group = Group(of="members")
     negative: Group = Group(of="non-members")
     a: Side
