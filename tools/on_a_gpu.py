@@ -11,10 +11,10 @@ scoring is" shows the file. Have you a GPU that is not in it? Send us yours.
 kernel      the tests of the Triton kernel, and its largest errors against float64 over vocabularies and types
 families    a tiny model of each family in float32, against one text at a time in float64 on the processor
 lab         the lab's models on the GPU and on the processor: numbers of tokens, and AUC of five detectors
-speed       tokens a second of four shapes of Pythia, beside the floor and the usual loop over single texts
 statistics  the kernel beside torch's own operations, in bytes of logits a second
 memory      what a vocabulary of 262,144 takes, beside whole logits
 pressure    a batch that does not fit is halved, and the numbers stay
+speed       tokens a second of four shapes of Pythia, beside the floor and the usual loop over single texts
 sanitizer   NVIDIA's memory checker over one run of the kernel
 """
 
@@ -356,7 +356,7 @@ def pressure(size: Size) -> dict[str, Any]:
     }
 
 
-CHECKED = """
+SANITIZED_PROGRAM = """
 import torch
 from mialib.kernels import one_pass_statistics
 for n_vocab, dtype in ((7, torch.float32), (50_257, torch.bfloat16), (50_304, torch.float32)):
@@ -373,7 +373,7 @@ def sanitizer(size: Size) -> dict[str, Any]:
     if size.device == "cpu" or not program:
         return {"skipped": "needs a GPU and NVIDIA's compute-sanitizer"}
     done = subprocess.run(
-        [program, "--tool", "memcheck", "--error-exitcode", "9", sys.executable, "-c", CHECKED],
+        [program, "--tool", "memcheck", "--error-exitcode", "9", sys.executable, "-c", SANITIZED_PROGRAM],
         env=os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
         capture_output=True,
         text=True,
@@ -411,6 +411,8 @@ def main() -> None:
     wanted = options.parse_args()
     if unknown := set(wanted.pieces) - {of.__name__ for of in PIECES}:
         options.error(f"unknown piece {', '.join(sorted(unknown))}")
+    if wanted.device == "cpu" and wanted.out == RECORD:
+        options.error("a rehearsal on a processor is no record of a GPU; add --small --out FILE")
     if wanted.device == "cuda" and not torch.cuda.is_available():
         options.error("torch sees no GPU here; add --device cpu --small for a rehearsal")
     size = Size(**{**vars(SMALL if wanted.small else FULL), "device": wanted.device})

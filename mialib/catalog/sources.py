@@ -10,7 +10,8 @@
     any other name      a folder, or a model on the hub    mialib.catalog.models
 
 A folder with an adapter alone is an adapter too. A new kind is one file with a heir of `Source`, and its line in KINDS.
-Another package brings a class as an entry point of the group `mialib.catalog.sources`, under its prefix ("api").
+Another package brings a class as an entry point of the group `mialib.catalog.sources`, under its prefix ("api"); its
+line in KINDS is then empty.
 """
 
 from __future__ import annotations

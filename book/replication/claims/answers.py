@@ -14,7 +14,8 @@ from replication.claims.spec import CHANCE, NO_CORPUS, Side
 from replication.claims.tables import SCALES, former_tests, three_digits
 from replication.claims.verdict import SEEDS_OF_A_VERDICT, Judgement, book_claims, judge_on, verdicts_of_each
 from replication.pages import as_list
-from replication.results import CONFOUNDED, NO_DIFFERENCE, UNINFORMATIVE, UNSHOWN, direction
+from replication.recorded import UNTOUCHED
+from replication.results import CONFOUNDED, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
 from replication.tables import METRIC_LABELS
 
 YES, PARTLY, NO, CANT_TELL = "Yes", "Partly", "No", "Can't tell here"
@@ -44,7 +45,10 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
 
 
 def standing(group: Sequence[Judgement]) -> str:
-    """Yes, no, partly or can't tell here: a claim in all its settings on a page."""
+    """Yes, no, partly or can't tell here: a claim in all its settings on a page.
+
+    "No, as far as can be told" where one says no and another can't tell.
+    """
     of_each = [_standing_of(j) for j in group]
     if len(set(of_each)) == 1:
         return of_each[0]
@@ -57,7 +61,9 @@ def _standing_of(j: Judgement) -> str:
     if j.claim.most or j.verdict in (CONFOUNDED, UNINFORMATIVE, "supported"):
         return STANDING.get(j.verdict, CANT_TELL)
     of_each = {STANDING.get(verdict, CANT_TELL) for verdict in verdicts_of_each(j.claim, j, j.leads)}
-    return of_each.pop() if len(of_each) == 1 else PARTLY if YES in of_each else STANDING.get(j.verdict, CANT_TELL)
+    if len(of_each) > 1 and YES in of_each:
+        return PARTLY
+    return of_each.pop() if len(of_each) == 1 else STANDING.get(j.verdict, CANT_TELL)
 
 
 def sentences(group: Sequence[Judgement]) -> str:
@@ -84,7 +90,7 @@ def _found(j: Judgement) -> str:
     for verdict, side, comparison in zip(of_each, j.claim.against, j.comparisons, strict=True):
         assert isinstance(side, Side)
         if verdict == UNSHOWN:  # of the paper's lead; ours is what it is
-            verdict = direction(comparison.difference, j.claim.margin)
+            verdict = direction(comparison.difference, j.claim.margin, SMALLEST)
         by_verdict.setdefault(verdict, []).append((side, comparison.difference))
     is_itself = all(isinstance(side, Side) and side.detector == j.claim.a.detector for side in j.claim.against)
     said = [_clause(j, verdict, by_verdict[verdict], is_itself) for verdict in sorted(by_verdict, key=ORDER.index)]
@@ -103,7 +109,8 @@ def _clause(j: Judgement, verdict: str, pairs: Sequence[tuple[Side, Interval]], 
     shown = ", ".join(three_digits(of) for of in differences)
     if j.claim.margin:
         beside = {"supported": "less than", "not supported": "more than"}.get(verdict, "perhaps more than")
-        return f"differs by {by} {others}, {beside} the {j.claim.margin:g} that would matter"
+        differs = f"differs by {by} {others}" if is_itself else f"differs from {others} by {by}"
+        return f"{differs}, {beside} the {j.claim.margin:g} that would matter"
     if verdict == NO_DIFFERENCE:
         return f"{'is as high' if is_itself else 'is level with'} {others} ({shown})"
     if verdict == "inconclusive":
@@ -124,7 +131,7 @@ def _beside_chance(j: Judgement, verdict: str) -> str:
 
 
 def _name(side: Side, j: Judgement) -> str:
-    if side.detector == "ref" and (j.place.reference or "").endswith("-untouched"):
+    if side.detector == "ref" and (j.place.reference or "").endswith(UNTOUCHED):
         return "the ratio to the model before fine-tuning"
     label = DETECTORS[side.detector].label if side.detector in DETECTORS else side.detector
     return NAMES.get(side.detector, label)
