@@ -1,6 +1,7 @@
 """The registry of detectors, and what scores texts with one of them."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -136,12 +137,21 @@ def check_hyperparameters(name: str, values: Mapping[str, Any]) -> None:
             has = ", ".join(options) or "none"
             raise ValueError(f"detector {name!r} has no hyperparameter {option!r}; it has: {has}")
         is_flag = isinstance(options[option].default, bool)
-        fits = (
-            value in (0, 1) if is_flag else isinstance(value, Real) and not isinstance(value, bool) and value == value
-        )
-        if not (isinstance(value, Real | np.bool_) and fits):
+        if not (_is_flag(value) if is_flag else _is_number(value)):
             wanted = "True or False" if is_flag else "a number"
             raise ValueError(f"detector {name!r}: {option} is {wanted}, got {short_repr(value)}")
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_ | int) and value in (0, 1)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a float64 holds it."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    except OverflowError:
+        return False
 
 
 def _check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
