@@ -170,7 +170,7 @@ def _log_missing_options(asked: Sequence[str], target: Target) -> None:
     lacks = find(target.model).lacks
     able = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks)]
     if lines := [f"{name} ({' and '.join(options)})" for name in able if (options := missing_options(name, target))]:
-        logger.info("not run, for want of an option: %s", ", ".join(lines))
+        logger.info("not run, since an option is missing: %s", ", ".join(lines))
 
 
 def check_target(target: Target, texts: Sequence[str]) -> None:

@@ -151,7 +151,7 @@ def _text(content: bytes) -> str:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A row from its names and values; ValueError for a repeated name, of which a dict would take the last."""
+    """A row from its names and values; ValueError for a repeated name: a dict would keep the last one."""
     counts = Counter(name for name, _ in pairs if name)
     if counts and max(counts.values()) > 1:
         raise ValueError(f"{excerpt(counts.most_common(1)[0][0])} is there twice")

@@ -35,9 +35,9 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     groups = [of_claim for name in ids if (of_claim := [j for j in judged if j.claim.id == name])]
     if not groups:
         return Markdown("")
-    first, *others = groups
+    first, *rest = groups
     lines = [f"**The answer. {standing(first)}.** The claim: *{first[0].claim.claim}* {sentences(first)}"]
-    lines += [f"- {standing(group)}: *{group[0].claim.claim}*" for group in others]
+    lines += [f"- {standing(group)}: *{group[0].claim.claim}*" for group in rest]
     fold = "\n".join(f"<p>{in_numbers(group, as_list(models))}</p>" for group in groups)
     return Markdown(
         "\n".join([lines[0], "", *lines[1:], "", f"<details><summary>In numbers</summary>{fold}</details>"])
@@ -68,19 +68,19 @@ def _standing_of(j: Judgement) -> str:
 
 def sentences(group: Sequence[Judgement]) -> str:
     """What was found in each setting, a sentence each, and why it can't be told where it can't."""
-    found, why = [], [j.because for j in group]
+    findings, reasons = [], [j.because for j in group]
     for j in group:
         where = book_claims().in_words.get(j.setting, f"{j.setting}:")
         if j.verdict != CONFOUNDED:
-            found.append(f"{' '.join(filter(None, [where, j.claim.texts]))} {_found(j)}.")
+            findings.append(f"{' '.join(filter(None, [where, j.claim.texts]))} {_finding(j)}.")
         if len(j.seeds) < SEEDS_OF_A_VERDICT:
-            why.append(f"a verdict takes {SEEDS_OF_A_VERDICT} training seeds, and there is {len(j.seeds)}")
+            reasons.append(f"a verdict takes {SEEDS_OF_A_VERDICT} training seeds, and there is {len(j.seeds)}")
         if UNSHOWN in verdicts_of_each(j.claim, j, j.leads):
-            why.append("a sample of the paper's size could not have shown some of the leads that it prints")
-    return " ".join([*found, *(f"{reason[0].upper()}{reason[1:]}." for reason in dict.fromkeys(why) if reason)])
+            reasons.append("a sample of the paper's size could not have shown some of the leads that it prints")
+    return " ".join([*findings, *(f"{reason[0].upper()}{reason[1:]}." for reason in dict.fromkeys(reasons) if reason)])
 
 
-def _found(j: Judgement) -> str:
+def _finding(j: Judgement) -> str:
     """ "Min-K% Prob beats perplexity and Zlib by 0.10 to 0.13 in AUC, but trails Small Ref by 0.015 in AUC"."""
     of_each = verdicts_of_each(j.claim, j, j.leads)
     subject, score = _name(j.claim.a, j), SCORE[j.claim.metric]
@@ -170,8 +170,8 @@ def _left_out(side: Side) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    first, *others = dict.fromkeys(names)
-    names = [first, *(name.removeprefix("with ") for name in others)]
+    head, *tail = dict.fromkeys(names)
+    names = [head, *(name.removeprefix("with ") for name in tail)]
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
