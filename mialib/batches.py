@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PADDING_SHARE = 0.25  # of a row, at most
+FREE_PADDING = 64  # tokens, which take less time than reading a model's weights once more
 PIECE_CHARACTERS = 2**20  # of a text, tokenized at once, in some 170 bytes a character
 SEAM_CHARACTERS = 1000  # on each side of a border between pieces: no token and no merge of tokens reaches so far
 CHARACTERS_A_TOKEN = 4  # a guess, for English
@@ -81,20 +82,24 @@ def are_apart(n_tokens: int, other: int, borders: Sequence[int]) -> bool:
 
 
 def token_batches(
-    token_ids: Sequence[Sequence[int]], budget: Callable[[], int], borders: Sequence[int] = ()
+    token_ids: Sequence[Sequence[int]], budget: Callable[[], int], borders: Sequence[int] = (), *, n_free: int = 0
 ) -> Iterator[list[int]]:
     """Batches of the texts' numbers, longest first, each within the budget of tokens, padding included.
 
-    A text that would be padded by more than a quarter starts a new batch, which costs less than the padding. So does
-    one on the other side of a border of `mialib.models.rope_borders`.
+    A text that would be padded by more than a quarter starts a new batch, which costs less than the padding, unless
+    the batch's padding stays within `n_free` tokens. So does one on the other side of a border of
+    `mialib.models.rope_borders`.
     """
     batch: list[int] = []
+    n_padding = 0  # of the batch
     for i in longest_first(token_ids):
         n, longest = len(token_ids[i]), len(token_ids[batch[0]]) if batch else 0
-        is_apart = n < (1 - PADDING_SHARE) * longest or are_apart(n, longest, borders)
-        if batch and (is_apart or longest * (len(batch) + 1) > budget()):
+        is_short = n < (1 - PADDING_SHARE) * longest and n_padding + longest - n > n_free
+        if batch and (is_short or are_apart(n, longest, borders) or longest * (len(batch) + 1) > budget()):
             yield batch
-            batch = []
+            batch, n_padding = [], 0
+        elif batch:
+            n_padding += longest - n
         batch.append(i)
     if batch:
         yield batch

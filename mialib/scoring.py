@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from mialib.batches import (
     CHARACTERS_A_TOKEN,
+    FREE_PADDING,
     PIECE_CHARACTERS,
     encode,
     encode_beginning,
@@ -297,7 +298,7 @@ class LoadedScorer:
 
     def batches(self, token_ids: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """The texts' numbers in batches of texts of similar length; `token_ids` as `encode` gives them."""
-        return token_batches(token_ids, lambda: self.tokens_per_batch, self._borders)
+        return token_batches(token_ids, lambda: self.tokens_per_batch, self._borders, n_free=FREE_PADDING)
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of each text, without start token and not cut to the context."""

@@ -113,7 +113,7 @@ def test_the_statistics_of_a_prefix_are_those_of_scoring_it(model_folder):
 
 
 @pytest.mark.parametrize(
-    ("n_tokens", "named"), [([2, 2, 2, 2], "text 1"), ([1, 1, 0, 1], "text 2"), ([1] * 3, ""), ([1] * 5, "")]
+    ("n_tokens", "named"), [([2, 2, 2, 2], "text 1"), ([1, 1, 0, 1], "text 2"), ([1] * 3, None), ([1] * 5, None)]
 )
 def test_a_prefix_that_cannot_be_is_an_error_that_names_its_text(n_tokens, named, stats):
     with pytest.raises(ValueError, match=named):
