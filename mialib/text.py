@@ -8,11 +8,15 @@ from numbers import Integral
 from reprlib import repr as short_repr
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mialib.extras import require
 from mialib.plain import plain_list
 
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a script
+_remembered: dict[str, NDArray[np.integer]] = {}  # where each word of a Chinese text begins and ends, (words, 2)
 
 
 def check_texts(texts: Iterable[Any], name: str) -> list[str]:
@@ -89,9 +93,16 @@ def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=10_000)  # segmenting is slow, and a length curve cuts the same texts at each length
 def _chinese_spans(text: str) -> tuple[tuple[int, int], ...]:
+    if text in _remembered:
+        return tuple(map(tuple, _remembered[text].tolist()))
     jieba = require("jieba", "a Chinese text")
     jieba.setLogLevel(logging.WARNING)  # it reports its dictionary's loading time on stderr
     return tuple((start, end) for word, start, end in jieba.tokenize(text) if word.strip())
+
+
+def remember_words(texts: Sequence[str], spans: NDArray[np.integer], n_words: NDArray[np.integer]) -> None:
+    """Remember what `word_spans` gave of Chinese texts, (words of all texts, 2), of which text i has `n_words[i]`."""
+    _remembered.update(zip(texts, np.split(spans, np.cumsum(n_words)[:-1]), strict=True))
 
 
 def words(text: str, language: str = "en") -> list[str]:
