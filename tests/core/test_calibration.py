@@ -242,6 +242,7 @@ def test_flagged_texts_and_the_share_of_members_by_hand():
     assert found.estimate == pytest.approx(0.6) and found.level == 0.95
     assert (found.low, found.high) == pytest.approx((1 - q.high / b.ppf(0.0125), 1 - q.low / b.ppf(0.9875)))
     assert d.share_of_members(1 - p / 2, 99).estimate == 0, "a share is not negative"
+    assert d.share_of_members(p, 1).estimate == pytest.approx(0.6), "one known non-member is enough"
     for wrong in (
         lambda: d.flagged_up_to([], 0.1),
         lambda: d.share_of_members([], 9),

@@ -148,6 +148,7 @@ def test_a_reference_of_another_context_is_compared_on_the_tokens_that_both_read
     np.testing.assert_array_equal(detect("ref", stats, reference=reference.prefix(n)), both)
     np.testing.assert_array_equal(detect("ref", stats.prefix(n), reference=reference), both)
     assert (both != detect("ref", stats, reference=reference)).any()
+    assert detect("ref", table([-1.0]), reference=table([-2.0])) == [-0.5], "one token is enough"
 
 
 # The paper's ablation: CLD, +LUP, +SFO; and SFO alone, which it does not show.
@@ -533,6 +534,7 @@ def test_defaults_and_grids_are_the_papers():
     assert defaults["min_k"] == defaults["min_k++"] == {"k": 20}
     assert defaults["dc_pdd"] == {"a": 0.01, "lup": True, "sfo": True}
     assert defaults["surp"] == {"entropy_threshold": 2.5, "k": 40}
+    assert defaults["max_renyi"]["k"] == defaults["max_renyi_half"]["k"] == 10
     later = {"gap_k", "max_renyi", "max_renyi_half", "aeca", "con_recall"}
     assert {name for name, known in DETECTORS.items() if known.grid} - later == {"surp", "min_k", "min_k++"}
     assert DETECTORS["surp"].grid["entropy_threshold"] == [i / 2 for i in range(1, 21)]
