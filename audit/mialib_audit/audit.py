@@ -88,7 +88,7 @@ def audit(
     names, named = _names_to_run(rules.detectors, target)
     check_options(rules.options, names)
     check_target(target, [text for file in files for text in file.texts])
-    for model in filter(None, (target.model, target.reference)):
+    for model in target.models():
         find(model).check()
     report: dict[str, Any] = {what: file.describe() for what, file in zip(FILES_READ, files, strict=False)}
     report["texts"]["n_copies"] = len(copies)

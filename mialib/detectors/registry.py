@@ -175,9 +175,9 @@ def _check_input(need: str, given: Any, stats: TokenStats, what: str) -> Any:
         return stats.scored_parts(given)
     if need == "tempered" and "model" in other and (found := other.get("temperature", 1)) != TEMPERATURE:
         raise ValueError(f"{what}: a pass at temperature {TEMPERATURE:g} is needed, this one is at {found:g}")
-    are_named = "model" in own and "model" in other
-    if need == "reference" and are_named and np.array_equal(stats.log_prob, given.log_prob):
-        raise ValueError(f"{what} gives the model's own log-probs; give another model")
+    # Lowercased texts may be the texts themselves; any other pass of the same numbers is the model's own once more.
+    if need != "lowercase" and "model" in own and "model" in other and np.array_equal(stats.log_prob, given.log_prob):
+        raise ValueError(f"{what} gives the model's own log-probs; give another model's, or those of another pass")
     return given
 
 

@@ -11,7 +11,7 @@ and with replaced values (`given`) share what is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -78,6 +78,11 @@ class Target(create_model("OfNeeds", __base__=Strict, **OF_NEEDS)):  # type: ign
         """The column's heading."""
         return f"{self.model} on {self.benchmark}"
 
+    def models(self, needs: Container[str] = NEEDS) -> list[str]:
+        """The model, and those that are named for these inputs."""
+        others = (need.name(self) for name, need in NEEDS.items() if need.names_model and name in needs)
+        return [self.model, *filter(None, others)]
+
     def but(self, **changes: Any) -> Target:
         """The same with some fields changed."""
         return type(self).model_validate(self.model_dump() | changes)
@@ -105,8 +110,7 @@ class Inputs:
         if name == "stats":
             return self.score(self.target.model, self.texts)
         need = NEEDS[name]
-        source = getattr(self.target, need.source.field) if need.source else ""
-        return need.load(self, source) if need.is_named(self.target) else None
+        return need.load(self, need.name(self.target)) if need.is_named(self.target) else None
 
     def load(self, *names: str) -> None:
         """Load these inputs in this order.
@@ -124,7 +128,11 @@ class Inputs:
             raise PartsMissing("; ".join(missing))
 
     def score(self, model: str, texts: Sequence[str], **options: Any) -> TokenStats:
-        """A pass of a model, loaded as the target says; `after` and `temperature` as for `Scorer.score`."""
+        """A pass of a model, loaded as the target says; `after` and `temperature` as for `Scorer.score`.
+
+        ValueError for a model that can't score the benchmark.
+        """
+        find(self.target.benchmark).check_scorable(model)
         return cache.score_or_load(model, texts, **self.target.loading, part=self.part, **options)
 
     @property
@@ -188,8 +196,6 @@ class Inputs:
         if others := sorted(set(fields) - set(OF_NEEDS)):
             changeable = ", ".join(sorted(OF_NEEDS))
             raise ValueError(f"another {others[0]} is another target; these can be changed: {changeable}")
-        if fields.get("reference"):
-            find(self.target.benchmark).check_scorable(fields["reference"])
         changed = replace(self, target=self.target.but(**fields), make=self.__getitem__, loaded={})
         for name, need in NEEDS.items():
             if {setting.field for setting in need.settings} & set(fields):
@@ -202,12 +208,7 @@ class Inputs:
 
 
 def load_inputs(target: Target) -> Inputs:
-    """Load a target's benchmark, cut or in snippets as it says; only what a cut needs is scored.
-
-    ValueError for a model that can't score the benchmark.
-    """
-    for model in filter(None, (target.model, target.reference)):
-        find(target.benchmark).check_scorable(model)
+    """Load a target's benchmark, cut or in snippets as it says; only what a cut needs is scored."""
     benchmark = load_benchmark(target.benchmark)
     if target.part and target.n_words:
         return inputs_of(target, benchmark.snippets(target.n_words, target.part))
@@ -239,8 +240,7 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
         if need.by_text and not need.cuttable:
             return of_cut_texts[name]
         if need.cuttable and (whole := inputs[name]) is not None:
-            model = getattr(target, need.source.field) if need.source else target.model
-            return cut_pass(whole, model, need.cuttable)[0]
+            return cut_pass(whole, need.name(target) or target.model, need.cuttable)[0]
         return inputs[name]
 
     stats, n_reused = cut_pass(inputs.stats, target.model, str)
@@ -279,9 +279,9 @@ def unavailable_reason(inputs: Inputs, detector: str) -> str:
     chosen, lacks = get_detector(detector), inputs.stats.lacks
     reasons = [lacks[column] for column in chosen.reads if column in lacks]
     reasons += [NEEDS[need].missing for need in chosen.needs if inputs[need] is None]
-    by_token = not reasons and "reference" in chosen.needs and "token_ids" in chosen.reads
-    if by_token and not np.array_equal(inputs.stats.token_ids, inputs["reference"].token_ids):
-        return f"{inputs.target.reference} reads other tokens than {inputs.target.model}"
+    for need in chosen.needs if not reasons and "token_ids" in chosen.reads else ():
+        if NEEDS[need].is_other_model and not np.array_equal(inputs.stats.token_ids, inputs[need].token_ids):
+            return f"{NEEDS[need].name(inputs.target)} reads other tokens than {inputs.target.model}"
     return reasons[0] if reasons else ""
 
 

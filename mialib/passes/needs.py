@@ -40,6 +40,7 @@ class Need:
     missing: str  # why it may be lacking
     source: Setting | None = None  # names a model, a file or a corpus; None: the texts alone are needed
     many: Setting | None = None  # how many
+    names_model: bool = False  # its source is a model besides the target's own
     is_pass: bool = False  # over the texts
     by_text: bool = True  # it has a value for each text
     cuttable: Callable[[str], str] | None = None  # what is read of a text, if a prefix's pass is a prefix of the pass
@@ -51,9 +52,18 @@ class Need:
         """The option of the command line that names its source; "" for none."""
         return self.source.option if self.source else ""
 
+    def name(self, target: Target) -> str:
+        """What a target names as the source; "" for nothing."""
+        return (self.source and getattr(target, self.source.field)) or ""
+
     def is_named(self, target: Target) -> bool:
         """Whether a target names its source, or none is needed."""
-        return self.source is None or bool(getattr(target, self.source.field))
+        return self.source is None or bool(self.name(target))
+
+    @property
+    def is_other_model(self) -> bool:
+        """Whether it is another model's pass over the texts."""
+        return self.is_pass and self.names_model
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -178,6 +188,7 @@ NEEDS = {
         _reference,
         "no smaller model is named (references)",
         Setting("reference", "--reference", "a smaller model, for ref, wbc and ez_mia"),
+        names_model=True,
         is_pass=True,
         cuttable=str,
     ),
@@ -193,6 +204,7 @@ NEEDS = {
         "no neighbors were made",
         Setting("masked", "--masked", "a masked model such as roberta-base, for neighbor"),
         many=Setting("n_neighbors", "--n-neighbors", "how many neighbors a text has", 100),
+        names_model=True,
         is_dear=True,
         made_by="neighbors",
     ),

@@ -94,12 +94,11 @@ def detect_texts(
         check_rate(rate, len(known), str(calibrate), option)
     check_target(target, (*texts, *known))
     needed = {need for name in names for need in DETECTORS[name].needs}
-    others = {"reference": target.reference, "neighbors": target.masked}
-    for name in (target.model, *(model for need, model in others.items() if model and need in needed)):
-        find(name).check()
+    for model in target.models(needed):
+        find(model).check()
     inputs = Inputs(target, (*texts, *known), language_of(texts), part=part)
     # The target's own passes first, so that each model is loaded once.
-    inputs.load("stats", *sorted(needed, key=lambda need: need == "reference"))
+    inputs.load("stats", *sorted(needed, key=lambda need: NEEDS[need].is_other_model))
     logger.info("%s", signature(inputs.stats.provenance))
     all_scores = score_all(inputs, names, **(options or {}))
     scores = {name: values for name, values in all_scores.items() if values is not None}
@@ -174,12 +173,13 @@ def _log_missing_options(asked: Sequence[str], target: Target) -> None:
 
 
 def check_target(target: Target, texts: Sequence[str]) -> None:
-    """ValueError for a reference model that is the model, and a reference corpus that holds texts to score.
+    """ValueError for another model that is the model itself, and a reference corpus that holds texts to score.
 
     DC-PDD would find these texts' own tokens frequent, and those of other texts not. A corpus on the hub is not read.
     """
-    if target.reference == target.model:
-        raise ValueError(f"--reference {target.reference} is the model itself; give a smaller one")
+    for need in NEEDS.values():
+        if need.names_model and need.name(target) == target.model:
+            raise ValueError(f"{need.option} {target.model} is the model itself; give another")
     if target.corpus and split_prefix(target.corpus)[0] not in HUB_CORPORA:
         check_apart(reference_texts(target.corpus), texts, f"--corpus {target.corpus}")
 
@@ -188,8 +188,8 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
     """ValueError for an option that none of the detectors reads."""
     read = {need for name in names for need in DETECTORS[name].needs}
     for name, need in NEEDS.items():
-        named = getattr(target, need.source.field) if need.source else None
-        if named and name not in read and named != find(target.model).base:
+        source = need.name(target)
+        if source and name not in read and source != find(target.model).base:
             readers = ", ".join(reader for reader, detector in DETECTORS.items() if name in detector.needs)
             raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")
 

@@ -135,7 +135,7 @@ def test_what_takes_the_texts_is_not_applicable():
         (lambda: detect("gap_k", inputs.stats), "gap_k"),
         (lambda: cut_inputs(inputs, 2), "recorded/notes: .*cut"),
         (lambda: inputs_of(n_words=2), "recorded/notes: .*cut"),
-        (lambda: inputs_of("lab/notes-small"), "recorded/notes: lab/notes-small"),
+        (lambda: inputs_of("lab/notes-small").stats, "recorded/notes: lab/notes-small"),
         (lambda: inputs.retarget(reference="lab/notes-small"), "recorded/notes: lab/notes-small"),
         (lambda: len(inputs_of(benchmark="lab/notes").stats), "recorded/notes-small .*recorded/notes "),
         (lambda: load_model("recorded/notes-small"), "recorded/notes-small: .*weights"),

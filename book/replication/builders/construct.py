@@ -1,7 +1,7 @@
 """Fresh benchmarks from pages, or docstrings, before and after a date: balanced, deduplicated, with a data card.
 
-Members are from before a date and non-members from after one, so the two can be told apart without any model; each
-card says how well. What a model was trained on is not known: "member" means that it may have seen the text.
+Members are from before a date and non-members from after one, so words alone may separate the two; each card says how
+well. What a model was trained on is not known: "member" means that it may have seen the text.
 """
 
 import json

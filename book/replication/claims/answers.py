@@ -58,7 +58,8 @@ def standing(group: Sequence[Judgement]) -> str:
 def _standing_of(j: Judgement) -> str:
     if len(j.seeds) < SEEDS_OF_A_VERDICT:
         return CANT_TELL
-    if j.claim.most or j.verdict in (CONFOUNDED, UNINFORMATIVE, "supported"):
+    is_beaten = j.claim.best and j.verdict == "not supported"
+    if j.claim.most or is_beaten or j.verdict in (CONFOUNDED, UNINFORMATIVE, "supported"):
         return STANDING.get(j.verdict, CANT_TELL)
     of_each = {STANDING.get(verdict, CANT_TELL) for verdict in verdicts_of_each(j.claim, j, j.leads)}
     if len(of_each) > 1 and YES in of_each:
