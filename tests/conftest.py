@@ -29,6 +29,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 from mialib.benchmarks import Benchmark
+from mialib.blind import BLIND
 from mialib.passes.inputs import Target, inputs_of, load_inputs
 from mialib.token_stats import TokenRow, TokenStats
 
@@ -135,6 +136,24 @@ def at_hub(tmp_path, monkeypatch):
             yield hub
 
     return serve
+
+
+@contextmanager
+def baselines_without(*kinds):
+    """Most of a test's time goes into fits of n-grams, and few tests are of them."""
+    whole = dict(BLIND)
+    for name in kinds:
+        del BLIND[name]
+    yield
+    BLIND.clear()
+    BLIND.update(whole)  # in their order, which messages and tables show
+
+
+@pytest.fixture
+def cheap_baselines():
+    """Those blind baselines alone that look at one number of a text."""
+    with baselines_without("tfidf", "naive_bayes", "formatting"):
+        yield
 
 
 def make_tokenizer(special=("<s>", "</s>", "<pad>"), vocab_size=320, **special_tokens):

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.sources import find
 from mialib.store import ROOT
 from replication.claims import spec, tables, verdict
@@ -36,12 +35,12 @@ def auc(labels, scores):
 @pytest.fixture(scope="module")
 def english():
     """Each test's scores by the largest English model, {(claim, side): (seeds, folds, N)}, and who is a member."""
-    rows = pd.read_parquet(RECORDED / "claims.parquet").query("setting == 'English'")
+    rows = pd.read_parquet(RECORDED / "claims.parquet", filters=[("setting", "==", "English")])
     scores = {}
-    for (claim,), of_claim in rows.groupby(["claim"]):
+    for claim, of_claim in rows.groupby("claim"):
         for side in range(len(of_claim["scores"].iloc[0])):
-            scores[claim, side] = np.array([[*map(list, seed[side])] for seed in of_claim["scores"]])
-    return scores, load_benchmark("lab/en").labels
+            scores[claim, side] = np.array([np.stack(seed[side]) for seed in of_claim["scores"]])
+    return scores, find("lab/en").labels[1]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import MARKUP, page_parameters
+from conftest import MARKUP, baselines_without, page_parameters
 from IPython.display import HTML, Markdown
 from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -21,7 +21,7 @@ from replication import tables
 from replication.pipeline.notebooks import footer, read_notebook, run_notebook
 from replication.profile import Profile, load_profile
 from replication.results import load_results
-from replication.studies import playground
+from replication.studies import playground, sensitivity
 
 matplotlib.use("Agg")
 
@@ -33,6 +33,12 @@ OF_THE_LAB = {"claims", "index", "lab", "min_k_books", "min_k_contamination", "m
 OF_THE_PAPERS = {"paper_table", "registry", "two_sources"}
 OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS | {"speed"}
 OF_NO_MODEL = {"blind_benchmarks", "coverage", "real_docstrings"}
+
+
+@pytest.fixture
+def few_baselines():
+    with baselines_without("naive_bayes", "formatting"):
+        yield
 
 
 def runs_in_the_lab_with_its_defaults(path):
@@ -54,7 +60,7 @@ def test_notebook_runs_with_its_defaults(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in OF_CERTAIN_MODELS], ids=lambda p: p.stem)
-def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_all_pages, monkeypatch):
+def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_all_pages, few_baselines, monkeypatch):
     models = [tiny_model(family, max_position_embeddings=512) for family in ("gpt_neox", "llama")]  # the probe's prompt
     wanted, of_page = page_parameters(models, tmp_path)
     known = read_notebook(path).defaults
@@ -63,6 +69,7 @@ def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_
     shown, scope, before = [], {}, []
     monkeypatch.setattr(IPython.display, "display", lambda *values, **_: shown.extend(values))
     monkeypatch.setattr(playground, "editor", lambda _: None)  # of the lab's texts: test_playground.py
+    monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells + footer(notebook.metadata.get("footer", {}), path.stem):
         if cell.cell_type != "code":

@@ -34,7 +34,7 @@ from replication.studies import paper_tables
 from replication.studies.paper_tables import Column
 from replication.tables import literal
 
-pytestmark = pytest.mark.usefixtures("home_of_all_pages")
+pytestmark = pytest.mark.usefixtures("home_of_all_pages", "cheap_baselines")
 LARGE, SMALL = "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m"
 TABLES_2_3 = {"auc": "table-2", "tpr_at_5_fpr": "table-3"}
 

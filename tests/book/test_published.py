@@ -22,11 +22,11 @@ import pytest
 from page_code import functions_of, page_of
 from scipy.stats import norm
 
-from mialib.catalog.corpora import reference_texts
 from mialib.metrics import Interval, aucs, placements, split_scores
 from mialib.store import ROOT
 from replication import real_model
 from replication.claims.printed import CORRELATIONS, Lead, auc_error, printed_leads, size_of, spread_between, tpr_error
+from replication.lab.source import LabCorpus
 from replication.profile import load_profile
 from replication.published import load_published, printed_table, published_along, surp_best_cell
 from replication.results import DASH, load_results
@@ -288,8 +288,8 @@ def test_a_real_models_number_stands_beside_a_printed_one_of_the_same_texts_alon
 def test_a_page_that_shows_a_real_models_dc_pdd_names_its_reference_corpus():
     for page in ("dc_pdd_tables_2_3", "dc_pdd_figure_2", "dc_pdd_figure_3b", "dc_pdd_table_5", "probe_wikimia"):
         assert "2,450 Python docstrings" in real_model.beside(page)[0].data, page
-    n_texts = sum(1 for _ in reference_texts(real_model.CORPUS))
-    assert n_texts == 2450 and "docstrings" not in real_model.beside("surp_table_1")[0].data
+    assert len(LabCorpus(real_model.CORPUS).rows("reference")) == 2450
+    assert "docstrings" not in real_model.beside("surp_table_1")[0].data
 
 
 def test_no_profile_asks_for_more_unseen_texts_than_a_benchmark_comes_with():

@@ -33,7 +33,7 @@ def test_a_shift_in_vocabulary_is_found(kind):
     rng = np.random.default_rng(0)
     texts = random_texts(100, rng, WORDS[:150]) + random_texts(100, rng, WORDS[50:])
     labels = np.repeat([0, 1], 100)
-    assert auc(labels, blind_scores(texts, labels, kind)) > 0.95
+    assert auc(labels, blind_scores(texts, labels, kind, n_folds=3)) > 0.95
 
 
 def test_each_number_of_a_text_is_found_by_its_own_baseline_alone():
@@ -56,7 +56,7 @@ def alike():
     """Texts that are written alike, and labels."""
     labels = np.repeat([1, 0], 60)
     texts = [f"The '{text.capitalize()}'." for text in random_texts(120, np.random.default_rng(0))]
-    assert auc(labels, blind_scores(texts, labels, "formatting")) < 0.65
+    assert auc(labels, blind_scores(texts, labels, "formatting", n_folds=3)) < 0.65
     return texts, labels
 
 
@@ -74,7 +74,7 @@ def alike():
 def test_how_a_file_was_written_is_found_where_its_words_are_the_same(rewrite, alike):
     texts, labels = alike
     rewritten = [rewrite(text) if y else text for text, y in zip(texts, labels, strict=True)]
-    assert auc(labels, blind_scores(rewritten, labels, "formatting")) > 0.95
+    assert auc(labels, blind_scores(rewritten, labels, "formatting", n_folds=3)) > 0.95
     words, same_words = (blind._ngrams(of, "en") for of in (rewritten, texts))
     assert (words != same_words).nnz == 0
 
@@ -92,21 +92,21 @@ def test_the_scores_are_those_of_a_pipeline_that_sees_the_other_folds_alone():
     labels = np.repeat([1, 0], 60)
     group = np.unique(texts, return_inverse=True)[1]
     expected = np.empty(120)
-    for fitted, scored in StratifiedGroupKFold(10, shuffle=True, random_state=0).split(texts, labels, group):
+    for fitted, scored in StratifiedGroupKFold(4, shuffle=True, random_state=0).split(texts, labels, group):
         inner = StratifiedKFold(3, shuffle=True, random_state=0)  # no text stands here twice
         regression = GridSearchCV(LogisticRegression(max_iter=1000), {"C": [1, 10, 100]}, scoring="roc_auc", cv=inner)
         plain = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True), regression)
         plain.fit([texts[i] for i in fitted], labels[fitted])
         of_fold = plain.decision_function([texts[i] for i in scored])
         expected[scored] = (of_fold - of_fold.mean()) / of_fold.std()
-    np.testing.assert_allclose(blind_scores(texts, labels), expected, rtol=1e-6)
+    np.testing.assert_allclose(blind_scores(texts, labels, n_folds=4), expected, rtol=1e-6)
 
 
 def test_no_copy_is_in_both_a_fold_and_its_complement():
     # Each text twice, with random labels: a fold that held one copy would remember the other's label.
     rng = np.random.default_rng(0)
     texts, labels = random_texts(100, rng) * 2, np.tile(rng.permutation(np.repeat([0, 1], 50)), 2)
-    assert 0.35 < auc(labels, blind_scores(texts, labels)) < 0.65
+    assert 0.35 < auc(labels, blind_scores(texts, labels, n_folds=5)) < 0.65
     rng = np.random.default_rng(0)
     texts, labels = random_texts(60, rng) * 3, np.tile(rng.permutation(np.repeat([0, 1], 30)), 3)
     judged, scores = blind.held_out_scores(texts, labels)
@@ -120,8 +120,8 @@ def test_snippets_of_one_document_share_a_fold():
     document = np.arange(200) % 50
     labels = rng.permutation(np.repeat([0, 1], 25))[document]
     texts = [f"{text} {f'name{d} ' * 20}" for text, d in zip(random_texts(200, rng), document, strict=True)]
-    assert auc(labels, blind_scores(texts, labels)) > 0.9
-    assert 0.3 < auc(labels, blind_scores(texts, labels, groups=document)) < 0.7
+    assert auc(labels, blind_scores(texts, labels, n_folds=5)) > 0.9
+    assert 0.3 < auc(labels, blind_scores(texts, labels, groups=document, n_folds=5)) < 0.7
 
 
 def test_folds_to_choose_by_keep_a_documents_snippets_together_too(monkeypatch):
@@ -135,9 +135,9 @@ def test_folds_to_choose_by_keep_a_documents_snippets_together_too(monkeypatch):
     monkeypatch.setitem(blind.BLIND, "tfidf", replace(tfidf, classifier=watched))
     document = np.arange(120) % 40
     texts, labels = random_texts(120, np.random.default_rng(0)), (document % 2)
-    outer = StratifiedGroupKFold(10, shuffle=True, random_state=0).split(texts, labels, document)
-    blind_scores(texts, labels, groups=document)
-    assert len(seen) == 10
+    outer = StratifiedGroupKFold(4, shuffle=True, random_state=0).split(texts, labels, document)
+    blind_scores(texts, labels, groups=document, n_folds=4)
+    assert len(seen) == 4
     for (fitted, _), folds in zip(outer, seen, strict=True):
         for inside, outside in folds:
             assert not set(document[fitted][inside]) & set(document[fitted][outside])
@@ -161,7 +161,7 @@ def test_documents_of_unequal_size_take_no_signal_away(n_snippets):
 @pytest.mark.parametrize("n_snippets", [[60, *[3] * 11], [5] * 12])
 def test_unequal_documents_are_at_chance_where_length_says_nothing(n_snippets):
     found = []
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         document = np.repeat(np.arange(24), n_snippets * 2)
         labels = rng.permutation(np.repeat([1, 0], 12))[document]
@@ -178,7 +178,7 @@ def test_equal_numbers_are_alike_and_chinese_is_read_by_characters():
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list(kind), 40)) for kind in ["甲乙丙丁戊己庚辛"] * 30 + ["庚辛壬癸子丑寅卯"] * 30]
     labels = np.repeat([1, 0], 30)
-    assert auc(labels, blind_scores(texts, labels, language="zh")) > 0.95
+    assert auc(labels, blind_scores(texts, labels, language="zh", n_folds=5)) > 0.95
 
 
 def test_errors_name_the_kind_and_the_sizes():
@@ -207,7 +207,7 @@ def test_texts_that_share_no_words_are_all_alike_and_no_error(text):
 def of_chance():
     """The AUCs of many draws of texts whose length says nothing, with DeLong's intervals."""
     labels, found = np.repeat([1, 0], 60), []
-    for seed in range(60):
+    for seed in range(40):
         lengths = np.random.default_rng(seed).integers(20, 200, 120)
         found.append(auc_interval(labels, blind_scores(["a" * n for n in lengths], labels, "length")))
     return found

@@ -29,7 +29,7 @@ from replication.lab.source import LabCorpus, lab_model_card, model_folder
 TINY = yaml.safe_load("""
 name: tiny
 corpora:
-  lab/tiny: {source: docstrings, language: en, packages: [networkx], words: 40, members: 20, non_members: 20,
+  lab/tiny: {source: docstrings, language: en, packages: [pydantic], words: 40, members: 20, non_members: 20,
              background: 20, reference: 60, vocab_size: 512, seed: 1}
   lab/tiny-zh: {source: patents, language: zh, words: 40, members: 10, non_members: 10,
                 background: 10, reference: 30, vocab_size: 512, seed: 1}
@@ -117,7 +117,7 @@ def test_corpora_deal_out_each_text_once_and_chinese_ones_by_jiebas_words():
 def test_corpus_card_fits_the_texts_and_is_the_same_when_they_are_made_again(use_empty_home):
     card = LabCorpus("lab/tiny").card
     assert sum(card["roles"].values()) == sum(card["packages"].values())
-    assert card["sources"][0].startswith("networkx==") and len(card["content_hash"]) == 16
+    assert card["sources"][0].startswith("pydantic==") and len(card["content_hash"]) == 16
     use_empty_home()
     assert LabCorpus("lab/tiny").card["content_hash"] == card["content_hash"]
 
@@ -153,7 +153,7 @@ def test_a_benchmark_takes_its_sides_from_the_corpora_and_roles_that_it_names(na
     benchmark = load_benchmark(name)
     assert benchmark.name == name and list(benchmark.texts) == members + non_members
     assert benchmark.labels.tolist() == [1] * len(members) + [0] * len(non_members)
-    package = {"lab/tiny": "networkx", "lab/tiny-elsewhere": "typer"}
+    package = {"lab/tiny": "pydantic", "lab/tiny-elsewhere": "typer"}
     first, second = (package[corpus] for corpus, _ in sides)
     assert list(benchmark.domains) == [first] * len(members) + [second] * len(non_members)
     of = list(dict.fromkeys(corpus for corpus, _ in sides))
@@ -322,7 +322,7 @@ def test_unlearning_stops_where_the_loss_is_that_of_texts_never_seen(unlearned):
     assert after[20:40].mean() == pytest.approx(of_non_members[-1], abs=1e-3)
     change = after - before
     assert change[:5].mean() > 2 * change[5:20].mean(), "the other members"
-    assert change[:5].mean() > 5 * change[40:].mean(), "and the background are spared by the descent"
+    assert change[:5].mean() > 3 * change[40:].mean(), "and the background are spared by the descent"
     with pytest.raises(RuntimeError, match=r"lab/tiny-remembers: .*2 epochs .*\d\.\d+ nats"):
         model_folder("lab/tiny-remembers")
 
@@ -422,8 +422,8 @@ def test_another_tokenizer_other_roles_or_other_code_train_anew(monkeypatch, tra
 
 
 def test_docstrings_are_long_in_one_order_and_no_near_duplicates():
-    once, again = (read_docstrings(["networkx"], min_words=60) for _ in range(2))
-    assert once == again and len(once) > 300
+    once, again = (read_docstrings(["pydantic"], min_words=60) for _ in range(2))
+    assert once == again and len(once) > 100
     assert min(len(d.text.split()) for d in once) >= 60
     words = [f"w{i}" for i in range(50)]
     first, other = " ".join(words), " ".join(reversed(words))

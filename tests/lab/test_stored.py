@@ -5,6 +5,7 @@ import csv
 import json
 import re
 import shutil
+from functools import cache
 from importlib.metadata import version
 
 import numpy as np
@@ -112,24 +113,27 @@ def test_another_recipe_or_seed_is_no_stored_model(monkeypatch, tmp_path):
     assert made[-1] == "lab/later", "its texts are to be apart from those of another lab/en"
 
 
+@cache
+def docstrings_in(package, name, path):
+    return [*docstrings._docstrings_of(package, name, ast.parse(path.read_text(encoding="utf-8")))]
+
+
 @pytest.fixture
-def other_version(monkeypatch):
-    """As if the installed numpy had other docstrings than the one that the lab was made with."""
-    parse = docstrings.parse
+def changed(tmp_path, monkeypatch):
+    """Packages whose docstrings are as if another version were installed than the one that the lab was made with."""
+    packages = {"numpy"}
 
-    def parse_other(path):
-        tree = parse(path)
-        if "numpy" in path.parts:
-            for node, _ in docstrings.statements(tree):
-                match getattr(node, "body", ())[:1]:
-                    case [ast.Expr(ast.Constant(str(said)) as constant)]:
-                        constant.value = f"Changed. {said}"
-        return tree
+    def read(package, name, path):
+        found = docstrings_in(package, name, path)
+        return [of._replace(text=f"Changed. {of.text}") for of in found] if package in packages else found
 
-    monkeypatch.setattr(docstrings, "parse", parse_other)
+    monkeypatch.setattr(docstrings, "parse", lambda path: path)
+    monkeypatch.setitem(docstrings.READ, "docstring", read)
+    monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "changed"))
+    return packages
 
 
-def test_another_version_of_a_package_costs_the_texts_that_it_changed(other_version, monkeypatch, tmp_path):
+def test_another_version_of_a_package_costs_the_texts_that_it_changed(changed, monkeypatch, tmp_path):
     with pytest.warns(UserWarning, match=r"lab/books, \S+: \d+ of 100 .*numpy==\S+ \(installed: \S+\)") as said:
         there = load_benchmark("lab/books")
     n_members, n_others = (int(re.search(r"(\d+) of", str(w.message))[1]) for w in said)
@@ -148,7 +152,7 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed(other_vers
     here, counted = scorer.score(some, progress=False), count_or_load("lab/books", "lab/books-25k")
     with pytest.raises(ValueError, match=r"install .*numpy=="):
         LabCorpus("lab/books").check_whole()
-    monkeypatch.undo()
+    changed.clear()
     monkeypatch.setenv("MIALIB_HOME", str(tmp_path / "as it was"))
     whole = load_benchmark("lab/books")
     assert len(whole.texts) > len(there.texts)
@@ -224,7 +228,7 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
 
     changed = json.loads(json.dumps(TINY))
     changed["corpora"]["lab/tiny"]["seed"] = 9
-    changed["corpora"]["lab/tiny-elsewhere"] |= {"packages": ["networkx"], "apart_from": "lab/tiny"}
+    changed["corpora"]["lab/tiny-elsewhere"] |= {"packages": ["pydantic"], "apart_from": "lab/tiny"}
     (tmp_path / "tiny.yml").write_text(yaml.safe_dump(changed))
     assert "lab/tiny" in str(build("lab/tiny").exception), "another recipe than the stored one's"
     assert build("--store").exit_code == 0
