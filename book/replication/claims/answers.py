@@ -107,7 +107,7 @@ def _clause(j: Judgement, verdict: str, pairs: Sequence[tuple[Side, Interval]], 
     """What one verdict says of the sides that have it; of the same detector, what is different about them."""
     differences = [of for _, of in pairs]
     others, by = _listed([_other(side, j, is_itself) for side, _ in pairs]), _range(differences)
-    shown = ", ".join(three_digits(of) for of in differences)
+    shown = ", ".join(f"{of.estimate:+.3f}" for of in differences)
     if j.claim.margin:
         beside = {"supported": "less than", "not supported": "more than"}.get(verdict, "perhaps more than")
         differs = f"differs by {by} {others}" if is_itself else f"differs from {others} by {by}"
@@ -123,7 +123,7 @@ def _clause(j: Judgement, verdict: str, pairs: Sequence[tuple[Side, Interval]], 
 
 def _beside_chance(j: Judgement, verdict: str) -> str:
     difference = j.comparisons[0].difference
-    score = f"is {0.5 + difference.estimate:.3f} [{0.5 + difference.low:.3f}, {0.5 + difference.high:.3f}]"
+    score = f"is {0.5 + difference.estimate:.3f}"
     if verdict != "inconclusive":
         return f"{score}; a coin's is 0.5"
     if j.claim.margin and difference.low > 0:
