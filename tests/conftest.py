@@ -266,7 +266,10 @@ def inputs(model_folder, tmp_path):
 @pytest.fixture
 def benchmark_file(tmp_path):
     """Sixteen English texts of eight words, half of them members, none equal."""
-    path = tmp_path / "texts.jsonl"
+    return write_texts(tmp_path / "texts.jsonl")
+
+
+def write_texts(path):
     with path.open("w") as file:
         for i, noun in enumerate(NOUNS):
             for label in (0, 1):

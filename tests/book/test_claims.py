@@ -532,14 +532,6 @@ def test_an_answer_is_yes_no_partly_or_cant_tell(monkeypatch, shifts, fields, ex
     assert words in answers.sentences([found])
 
 
-def test_one_seed_is_no_answer(monkeypatch):
-    monkeypatch.setattr(answers, "book_claims", lambda: stated())
-    one = judged([2, 0], n=1)
-    assert answers.standing([one]) == "Can't tell here" and "3 training seeds, and there is 1" in answers.sentences(
-        [one]
-    )
-
-
 def test_a_lead_beyond_the_papers_sample_is_said_as_what_ours_is(monkeypatch):
     monkeypatch.setattr(answers, "book_claims", lambda: stated())
     monkeypatch.setattr(verdict, "leads_of", lambda claim: ((lead(0.01, 0.02),),))
@@ -614,14 +606,6 @@ def test_claims_are_counted_by_each_criterion_without_their_repetitions():
     )
     [(name, row)] = tables.spread_table(found).T.items()
     assert (name, row["verdicts"]) == ("x", "1 supported, 1 not supported")
-
-
-def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out():
-    one, three = judged([2, 0], n=1), judged([2, 0])
-    text = tables.summary([replace(one, left_out=("seed 1: recorded for other texts",)), three])
-    assert "**2 tests**" in text and "1 supported" in text and "1 inconclusive" in text and "1 to 3" in text
-    assert text.endswith("- x, here, seed 1: recorded for other texts")
-    assert "eft out" not in tables.summary([three])
 
 
 def test_the_difference_that_speaks_most_against_a_claim_is_shown():
