@@ -560,7 +560,7 @@ def test_a_pages_answer_is_of_its_first_claim_and_the_numbers_of_all_are_folded(
 
 
 @pytest.mark.slow
-def test_no_answer_of_the_book_names_an_id():
+def test_no_answer_of_the_book_names_an_id(built_home):
     assert CLAIMS.in_words.keys() == CLAIMS.settings.keys()
     for group in tables.by_claim(judge_all(CLAIMS)).values():
         said, in_numbers = answers.sentences(group), answers.in_numbers(group, [j.place.model for j in group])

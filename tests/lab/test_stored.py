@@ -240,7 +240,7 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_no_sentence_of_another_package_is_in_the_repository():
+def test_no_sentence_of_another_package_is_in_the_repository(built_home):
     """Neither as text nor as token ids that a stored tokenizer reads."""
     texts = []
     for name, corpus in RECIPES.corpora.items():
