@@ -31,6 +31,7 @@ from transformers import PreTrainedTokenizerFast
 from mialib.benchmarks import Benchmark
 from mialib.blind import BLIND
 from mialib.passes.inputs import Target, inputs_of, load_inputs
+from mialib.store import ROOT
 from mialib.token_stats import TokenRow, TokenStats
 
 for temporary in ("HF_MODULES_CACHE", "HYPOTHESIS_STORAGE_DIRECTORY"):
@@ -124,6 +125,13 @@ def mialib_home(tmp_path, monkeypatch):
     home = tmp_path / "mialib_home"
     monkeypatch.setenv("MIALIB_HOME", str(home))
     return home
+
+
+@pytest.fixture
+def built_home(mialib_home, monkeypatch):
+    """What `make book` has computed, where it has: a slow test that reads the lab's texts and scores takes them."""
+    if (ROOT / "build" / "cache").is_dir():
+        monkeypatch.setenv("MIALIB_HOME", str(ROOT / "build"))
 
 
 @pytest.fixture
@@ -266,7 +274,10 @@ def inputs(model_folder, tmp_path):
 @pytest.fixture
 def benchmark_file(tmp_path):
     """Sixteen English texts of eight words, half of them members, none equal."""
-    path = tmp_path / "texts.jsonl"
+    return write_texts(tmp_path / "texts.jsonl")
+
+
+def write_texts(path):
     with path.open("w") as file:
         for i, noun in enumerate(NOUNS):
             for label in (0, 1):

@@ -197,26 +197,6 @@ def test_pages_and_the_book_are_light(visits):
     assert book < 20
 
 
-@pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
-def test_menus_open_and_close(opened, width):
-    with opened("how_to_read.html", width) as tab:
-        contents, on_page = tab.locator("nav.bd-docs-nav"), tab.locator("nav.page-toc")
-        toggle = tab.locator(".primary-toggle:visible")
-        if width < DESK:  # a menu comes over the page and leaves with Escape
-            for menu, button in ((contents, toggle), (on_page, tab.locator(".secondary-toggle:visible"))):
-                assert not menu.is_visible()
-                button.click()
-                menu.wait_for(state="visible")
-                assert menu.locator("a").first.bounding_box()["x"] >= 0
-                tab.keyboard.press("Escape")
-                menu.wait_for(state="hidden")
-        else:  # both stand beside the page; the button puts the first one away and brings it back
-            assert on_page.is_visible()
-            for state in ("hidden", "visible"):
-                toggle.click()
-                contents.wait_for(state=state)
-
-
 def test_buttons_show_their_icons(opened):
     with opened(LANDING) as tab:
         tab.evaluate("document.fonts.ready")
@@ -227,15 +207,6 @@ def test_buttons_show_their_icons(opened):
         )
         assert all(icon.evaluate(drawn) for icon in icons.all())
         assert tab.evaluate("document.fonts.check('900 1em \"Font Awesome 6 Free\"', '\\uf0c9')")
-
-
-def test_search_finds_figure_4_by_its_words(opened):
-    with opened("search.html?q=surprising+token") as tab:
-        results = tab.locator("#search-results ul.search li a")
-        results.first.wait_for(timeout=15_000)
-        tab.wait_for_timeout(1000)  # entries are added one by one
-        first = [result.get_attribute("href") for result in results.all()[:3]]
-        assert any(HEATMAPS in href for href in first), first
 
 
 def test_a_solution_opens_by_keyboard(opened):

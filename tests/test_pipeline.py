@@ -231,10 +231,7 @@ def is_alive(process):
 def test_ctrl_c_ends_a_build_and_its_jobs(built, tmp_path):
     running = tmp_path / "running"
     waits = f"pathlib.Path({str(running)!r}).write_text(str(os.getpid())); time.sleep(200)"
-    with (
-        told_says(built, f"import os, pathlib, time; {waits}"),
-        built.start(start_new_session=True) as process,
-    ):
+    with told_says(built, f"import os, pathlib, time; {waits}"), built.start(start_new_session=True) as process:
         try:
             until = time.monotonic() + 120
             while not running.exists() or not running.read_text():

@@ -1,6 +1,7 @@
 """The benchmark of speed: its arithmetic by hand, its rows against each other, and the command on a tiny geometry."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -82,7 +83,9 @@ def test_the_page_runs_on_another_geometry(tiny_geometries, tmp_path):
 @pytest.mark.slow
 def test_what_a_gpu_is_for_runs_small_on_a_processor(tmp_path):
     command = [sys.executable, str(ROOT / "tools" / "on_a_gpu.py"), "--device", "cpu", "--small"]
-    subprocess.run([*command, "--out", str(tmp_path / "cpu.json")], check=True)
+    # The slow tests of the kernel have their own turn.
+    environ = os.environ | {"PYTEST_ADDOPTS": "-m 'not slow'"}
+    subprocess.run([*command, "--out", str(tmp_path / "cpu.json")], check=True, env=environ)
     record = json.loads((tmp_path / "cpu.json").read_text())
     assert list(record) == list(json.loads((DATA / "recorded" / "gpu.json").read_text()))
     assert record["kernel"]["results"]["tests"]["failures"] == 0

@@ -581,7 +581,7 @@ def test_a_pages_answer_is_of_its_first_claim_and_the_numbers_of_all_are_folded(
 
 
 @pytest.mark.slow
-def test_no_answer_of_the_book_names_an_id():
+def test_no_answer_of_the_book_names_an_id(built_home):
     assert CLAIMS.in_words.keys() == CLAIMS.settings.keys()
     for group in tables.by_claim(judge_all(CLAIMS)).values():
         said, in_numbers = answers.sentences(group), answers.in_numbers(group, [j.place.model for j in group])
@@ -627,14 +627,6 @@ def test_claims_are_counted_by_each_criterion_without_their_repetitions():
     )
     [(name, row)] = tables.spread_table(found).T.items()
     assert (name, row["verdicts"]) == ("x", "1 supported, 1 not supported")
-
-
-def test_the_summary_counts_verdicts_and_names_the_seeds_that_are_left_out():
-    one, three = judged([2, 0], n=1), judged([2, 0])
-    text = tables.summary([replace(one, left_out=("seed 1: recorded for other texts",)), three])
-    assert "**2 tests**" in text and "1 supported" in text and "1 inconclusive" in text and "1 to 3" in text
-    assert text.endswith("- x, here, seed 1: recorded for other texts")
-    assert "eft out" not in tables.summary([three])
 
 
 def test_the_difference_that_speaks_most_against_a_claim_is_shown():

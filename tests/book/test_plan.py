@@ -9,13 +9,7 @@ from hub_server import TOKEN
 from published_data import rows, write_jsonl
 
 from mialib.store import DATA
-from replication.pipeline.plan import (
-    describe_plan,
-    gpu_hours,
-    memory_gb,
-    plan_columns,
-    plan_downloads,
-)
+from replication.pipeline.plan import describe_plan, gpu_hours, memory_gb, plan_columns, plan_downloads
 from replication.profile import Profile, load_profile
 from replication.studies.paper_tables import Column
 

@@ -186,21 +186,6 @@ def page(tmp_path_factory):
     return page_of("two_sources", margin=0.03, out=str(tmp_path_factory.mktemp("page") / "results.json"))
 
 
-def test_the_papers_numbers_for_one_thing_stand_side_by_side(page):
-    found = page["sides"]["LLaMA-13B"]
-    assert found.loc["Small Ref"].to_dict() == {
-        "DC-PDD, 128 words": 0.658,
-        "SURP, 128 words": 0.594,
-        "SURP, 32 words": 0.608,
-    }
-    assert found.loc["Min-K% Prob", "SURP, 128 words"] == 0.715
-    assert set(found.index) == {"PPL", "Lowercase", "Zlib", "Small Ref", "Min-K% Prob"}, (
-        "methods that both papers print"
-    )
-    other = page["sides"]["Pythia-2.8B"].loc["Neighbor"].to_dict()
-    assert other == {"SURP, 32 words": 0.599, "Probing, 32 words": 0.621}
-
-
 def test_each_stated_gain_is_held_against_its_papers_table(page):
     checked = page["checked"].set_index(["paper", "on", "gain of"])
     assert len(checked) == len(page["stated"]) == 6 + 5 + 1 + 1

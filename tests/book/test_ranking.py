@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import write_texts
 from page_code import functions_of
 
 from mialib.detectors import DETECTORS, Option
@@ -120,7 +121,7 @@ def test_the_variance_over_texts_is_that_of_a_bootstrap_with_the_same_texts_in_a
     blocks += [replace(b, benchmark="c", texts=other, labels=LABELS) for b in simulated(rng, 0, n_seeds=1)]
     interval = difference(average(blocks), "ppl", "surp")
     draws = []
-    for _ in range(300):
+    for _ in range(150):
         members, own, others = (rng.integers(N, size=N) for _ in range(3))
         taken = {"b": np.concatenate([members, N + own]), "c": np.concatenate([members, N + others])}
         differences = [
@@ -209,15 +210,16 @@ def test_the_order_is_by_mean_auc_and_says_who_stands_beside_the_best():
     assert lead.low < single.low, "simultaneous over three pairs"
 
 
-@pytest.fixture
-def of_page(model_folder, reference_folder, benchmark_file, tmp_path):
+@pytest.fixture(scope="module")
+def of_page(model_folder, reference_folder, tmp_path_factory):
     """A page's targets: the tiny model with itself as its reference, on texts and on shifted ones."""
-    rows = [json.loads(line) for line in Path(benchmark_file).read_text().splitlines()]
+    texts, shifted = (tmp_path_factory.mktemp("page") / "texts.jsonl" for _ in range(2))
+    write_texts(texts)
+    rows = [json.loads(line) for line in texts.read_text().splitlines()]
     for row in rows:
         row["text"] = row["text"] if row["label"] else row["text"].upper()
-    shifted = tmp_path / "shifted.jsonl"
     shifted.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return ranking.columns(model_folder, benchmark_file, reference_folder, None, str(shifted))
+    return ranking.columns(model_folder, str(texts), reference_folder, None, str(shifted))
 
 
 def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):
@@ -246,17 +248,18 @@ def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):
     assert len(shared) == 8, "the members, known by their whole texts"
 
 
-@pytest.fixture
-def recorded_file(of_page, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def recorded_file(of_page, tmp_path_factory):
     """Seeds 0, 1 and 2 as recorded; a folder has one seed only, so that theirs are the same model's."""
     target = of_page[0][0]
     parameters = {"models": target.model, "benchmarks": target.benchmark, "references": target.reference}
     parameters |= {"corpora": "-", "shifted": of_page[1][0].benchmark, "lengths": "3, 5"}
     profile = SimpleNamespace(notebooks={ranking.PAGE: SimpleNamespace(parameters=parameters)})
-    monkeypatch.setattr(ranking, "load_profile", lambda: profile)
-    monkeypatch.setattr(ranking, "of_seed", lambda model, seed: model)
-    path = tmp_path / "ranking.parquet"
-    recorded.write_recorded(path, ranking.rank_rows([0, 1, 2]))
+    path = tmp_path_factory.mktemp("recorded") / "ranking.parquet"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "load_profile", lambda: profile)
+        patch.setattr(ranking, "of_seed", lambda model, seed: model)
+        recorded.write_recorded(path, ranking.rank_rows([0, 1, 2]))
     return path
 
 

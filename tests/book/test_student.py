@@ -155,7 +155,7 @@ def my_detector(row):
 
 
 @pytest.mark.slow
-def test_running_all_of_a_downloaded_leaderboard_grades_the_students_detector(tmp_path, monkeypatch):
+def test_running_all_of_a_downloaded_leaderboard_grades_the_students_detector(tmp_path, monkeypatch, built_home):
     monkeypatch.setattr(playground, "editor", lambda _: None)  # which has a test of its own
     source = (ROOT / "notebooks" / "leaderboard.ipynb").read_text(encoding="utf-8")
     scope, labels = {"__name__": "leaderboard"}, np.repeat([1, 0], 500)

@@ -17,14 +17,7 @@ from mialib.store import home
 from mialib.text import split_into_snippets, words
 from replication.builders import construct, fetch
 from replication.builders.fetch import Fetcher
-from replication.builders.sources import (
-    Dates,
-    LeftOut,
-    WebPage,
-    clean_chinese,
-    parse_patent,
-    strip_gutenberg,
-)
+from replication.builders.sources import Dates, LeftOut, WebPage, clean_chinese, parse_patent, strip_gutenberg
 from replication.commands import app
 from replication.remote import services
 
@@ -35,6 +28,9 @@ DATES = Dates(date(2017, 1, 1), date(2025, 1, 1))
 def serve(monkeypatch):
     """A function from a service's name and its answers to a running server."""
     monkeypatch.setattr(services, "FIRST_WAIT", 0)
+    monkeypatch.setattr(
+        construct, "MIN_BLIND", 1000
+    )  # a baseline takes longer than all else, and has a test of its own
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     servers = []
 

@@ -45,19 +45,6 @@ def write_gguf(path, folder, architecture="llama"):
     gguf_writer.write_gguf(path, model, tokenizer, architecture, fields)
 
 
-def test_a_gguf_file_scores_as_the_folder_that_it_was_made_of(llama, tmp_path):
-    path = str(tmp_path / "tiny.gguf")
-    write_gguf(path, llama)
-    stats, same = mialib.Scorer(path).score(TEXTS), mialib.Scorer(llama).score(TEXTS)
-    np.testing.assert_allclose(stats.log_prob, same.log_prob, atol=1e-5)
-    assert stats.token_ids.tolist() == same.token_ids.tolist()
-    loaded = load_model(path)
-    assert loaded.model.dtype == torch.float32 and loaded.max_tokens == load_model(llama).max_tokens
-    assert loaded.revision == find(path).revision != find(llama).revision
-    assert find(path).count_parameters(embeddings=True) == find(llama).count_parameters(embeddings=True)
-    assert find(path).vocabulary_size == find(llama).vocabulary_size
-
-
 def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 

@@ -163,7 +163,7 @@ def test_ties_share_their_mean_rank_and_cost_little_power():
     rng = np.random.default_rng(1)
     sets = [(rng.normal(0.5, size=40).round(0), rng.normal(size=200).round(0)) for _ in range(200)]
     assert np.mean([d.set_p_value(*of) <= 0.05 for of in sets]) > 0.75
-    unseen = [(rng.normal(size=40).round(0), rng.normal(size=200).round(0)) for _ in range(1000)]
+    unseen = [(rng.normal(size=40).round(0), rng.normal(size=200).round(0)) for _ in range(500)]
     assert 0.03 < np.mean([d.set_p_value(*of) <= 0.05 for of in unseen]) < 0.07
 
 
@@ -211,8 +211,8 @@ def simulated_audits(share, n_texts, n_known, n_audits, rng, digits=None):
 @pytest.mark.parametrize("share", [0, 0.1, 0.5])
 @pytest.mark.parametrize(("n_known", "digits"), [(100, None), (1999, None), (1999, 1)])
 def test_of_the_flagged_texts_no_larger_share_are_non_members_than_the_fdr_says(share, n_known, digits):
-    """In 1000 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
-    p, is_member = simulated_audits(share, 200, n_known, 1000, np.random.default_rng(5), digits)
+    """In 500 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
+    p, is_member = simulated_audits(share, 200, n_known, 500, np.random.default_rng(5), digits)
     is_flagged = np.array([of <= d.flagged_up_to(of, 0.1) for of in p])
     false_share = is_flagged[:, ~is_member].sum(axis=1) / np.maximum(1, is_flagged.sum(axis=1))
     error = false_share.std(ddof=1) / np.sqrt(len(p))

@@ -71,10 +71,3 @@ def test_scoring_says_how_far_it_is(model_folder, clock, caplog, monkeypatch):
     scorer.score(texts)
     assert caplog.messages[0].startswith(f"{model_folder}: 1 of 6 texts, ")
     assert caplog.messages[0].endswith(" tokens a second, about 80 seconds left") and len(caplog.messages) == 2
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0, "10 seconds"), (42, "40 seconds"), (91, "2 minutes"), (900, "15 minutes")]
-)
-def test_a_time_is_said_in_words(seconds, words):
-    assert progress.in_words(seconds) == words

@@ -7,13 +7,7 @@ from scipy.stats import binom, bootstrap, norm, rankdata, t
 from sklearn.metrics import roc_auc_score
 
 from mialib import auc, auc_interval, calibration, compare_auc, metrics, roc, tpr_at_fpr, tpr_at_fpr_interval
-from mialib.metrics import (
-    Interval,
-    aucs,
-    clopper_pearson,
-    compare_tpr_at_fpr,
-    non_members_needed,
-)
+from mialib.metrics import Interval, aucs, clopper_pearson, compare_tpr_at_fpr, non_members_needed
 
 SEEDS = [0, 1, 2, 3]
 
@@ -125,8 +119,7 @@ def test_95_percent_intervals_hold_the_true_auc_95_times_in_100():
 
 
 @pytest.mark.parametrize(
-    ("n_members", "n_non_members", "true"),
-    [(71, 500, 0.999), (20, 500, 0.97), (500, 500, 0.997), (10, 10, 0.9)],
+    ("n_members", "n_non_members", "true"), [(71, 500, 0.999), (20, 500, 0.97), (500, 500, 0.997), (10, 10, 0.9)]
 )
 @pytest.mark.parametrize("spread", [1, 2])  # of the members' scores; of the non-members' it is 1
 def test_intervals_near_1_hold_the_true_auc_as_often(n_members, n_non_members, true, spread):

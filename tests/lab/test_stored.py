@@ -150,6 +150,7 @@ def test_another_version_of_a_package_costs_the_texts_that_it_changed(changed, m
     scorer = Scorer("lab/books-25k")
     some = [*there.texts[:4], *there.texts[-4:]]
     here, counted = scorer.score(some, progress=False), count_or_load("lab/books", "lab/books-25k")
+    monkeypatch.setattr(source, "ROLES", ROLES[:3])  # without the reference texts, which take as long again
     with pytest.raises(ValueError, match=r"install .*numpy=="):
         LabCorpus("lab/books").check_whole()
     changed.clear()
@@ -192,6 +193,7 @@ def test_samples_are_half_members_of_a_role_or_of_the_seed():
     assert {row["text"] for row in of_reference} < set(LabCorpus("lab/zh").texts("reference"))
 
 
+@pytest.mark.slow  # a small corpus that is dealt out twice, in test_lab.py, and the checksums above are the fast ones
 def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch):
     (tmp_path / "tiny.yml").write_text(yaml.safe_dump(TINY))
     monkeypatch.setenv("MIALIB_PROFILE", str(tmp_path / "tiny.yml"))
@@ -238,7 +240,7 @@ def test_the_lab_is_built_stored_and_found_equal_or_apart(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
-def test_no_sentence_of_another_package_is_in_the_repository():
+def test_no_sentence_of_another_package_is_in_the_repository(built_home):
     """Neither as text nor as token ids that a stored tokenizer reads."""
     texts = []
     for name, corpus in RECIPES.corpora.items():
