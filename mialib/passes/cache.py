@@ -43,14 +43,14 @@ def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStat
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
     source = find(model)
-    if stored := find(corpus).counts(source):
-        return stored
+    if counts := find(corpus).counts(source):
+        return counts
     hashed, size = hash_of_tokenizer(model), source.vocabulary_size
 
     def make(checkpoints: Checkpoints) -> TokenFrequency:
-        named, save = {"name": corpus, "tokenizer_hash": hashed}, partial(checkpoints.add, instead=True)
+        names, save = {"name": corpus, "tokenizer_hash": hashed}, partial(checkpoints.add, instead=True)
         texts, tokenizer = reference_texts(corpus), load_tokenizer(model)
-        return count_tokens(texts, tokenizer, size, found=checkpoints, save=save, **named)
+        return count_tokens(texts, tokenizer, size, found=checkpoints, save=save, **names)
 
     key: dict[str, Any] = {"tokenizer": hashed, "size": size, "corpus": corpus_identity(corpus)}
     key |= {"tokenizers": version("tokenizers")} | versions_of("counting")
@@ -150,11 +150,11 @@ def score_cut_texts(
     cut_stats = stats.prefix(n_tokens)
     if all(is_prefix):
         return cut_stats, len(is_prefix)
-    other = [i for i, ok in enumerate(is_prefix) if not ok]
-    rescored = score_or_load(model, [cut_texts[i] for i in other], **scorer_options)
+    misfits = [i for i, ok in enumerate(is_prefix) if not ok]
+    rescored = score_or_load(model, [cut_texts[i] for i in misfits], **scorer_options)
     rows, cut = list(cut_stats), np.zeros((2, len(cut_stats)), np.int32)  # tokens and characters that were cut off
-    cut[:, other] = rescored.n_cut, rescored.n_unread
-    for i, row in zip(other, rescored, strict=True):
+    cut[:, misfits] = rescored.n_cut, rescored.n_unread
+    for i, row in zip(misfits, rescored, strict=True):
         rows[i] = row
     stats = TokenStats.from_rows(rows, n_cut=cut[0], n_unread=cut[1], provenance=cut_stats.provenance)
     return stats, sum(is_prefix)

@@ -80,8 +80,8 @@ class Target(create_model("OfNeeds", __base__=Strict, **OF_NEEDS)):  # type: ign
 
     def models(self, needs: Container[str] = NEEDS) -> list[str]:
         """The model, and those that are named for these inputs."""
-        others = (need.name(self) for name, need in NEEDS.items() if need.names_model and name in needs)
-        return [self.model, *filter(None, others)]
+        names = (need.name(self) for name, need in NEEDS.items() if need.names_model and name in needs)
+        return [self.model, *filter(None, names)]
 
     def but(self, **changes: Any) -> Target:
         """The same with some fields changed."""
@@ -193,14 +193,14 @@ class Inputs:
 
         ValueError for another field of the target: another model or benchmark is loaded by `load_inputs`.
         """
-        if others := sorted(set(fields) - set(OF_NEEDS)):
+        if names := sorted(set(fields) - set(OF_NEEDS)):
             changeable = ", ".join(sorted(OF_NEEDS))
-            raise ValueError(f"another {others[0]} is another target; these can be changed: {changeable}")
-        changed = replace(self, target=self.target.but(**fields), make=self.__getitem__, loaded={})
+            raise ValueError(f"another {names[0]} is another target; these can be changed: {changeable}")
+        result = replace(self, target=self.target.but(**fields), make=self.__getitem__, loaded={})
         for name, need in NEEDS.items():
             if {setting.field for setting in need.settings} & set(fields):
-                changed.loaded[name] = changed._load(name)
-        return changed
+                result.loaded[name] = result._load(name)
+        return result
 
     def given(self, **values: Any) -> Inputs:
         """Replace "stats" or entries of NEEDS by these values; None makes one missing."""
@@ -233,18 +233,18 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
     def cut_pass(whole: TokenStats, model: str, read: Callable[[str], str]) -> tuple[TokenStats, int]:
         return cache.score_cut_texts(model, whole, list(map(read, benchmark.texts)), **target.loading)
 
-    of_cut_texts = inputs_of(target, benchmark)
+    new_inputs = inputs_of(target, benchmark)
 
     def cut(name: str) -> Any:
         need = NEEDS[name]
         if need.by_text and not need.cuttable:
-            return of_cut_texts[name]
+            return new_inputs[name]
         if need.cuttable and (whole := inputs[name]) is not None:
             return cut_pass(whole, need.name(target) or target.model, need.cuttable)[0]
         return inputs[name]
 
     stats, n_reused = cut_pass(inputs.stats, target.model, str)
-    return replace(of_cut_texts, make=cut, loaded={"stats": stats}), n_reused
+    return replace(new_inputs, make=cut, loaded={"stats": stats}), n_reused
 
 
 def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[int], dict[int, int]]:
@@ -256,15 +256,15 @@ def split_lengths(benchmark: Benchmark, lengths: Iterable[int]) -> tuple[list[in
     short = {length: int(np.sum(counts < length)) for length in sorted(lengths)}
     left_out = {length: n for length, n in short.items() if n > len(counts) / 2}
     if len(left_out) == len(short):
-        most, wanted = int(np.median(counts)), ", ".join(map(str, short))
-        raise ValueError(f"{benchmark.name}: half of the texts have {most} words at most; none can be cut to {wanted}")
+        most, listing = int(np.median(counts)), ", ".join(map(str, short))
+        raise ValueError(f"{benchmark.name}: half of the texts have {most} words at most; none can be cut to {listing}")
     return [length for length in short if length not in left_out], left_out
 
 
 def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
     """The labels (N,) that columns of the same texts share; ValueError where their texts or labels differ."""
-    first, *others = columns
-    for inputs in others:
+    first, *rest = columns
+    for inputs in rest:
         if inputs.texts != first.texts or not np.array_equal(inputs.labels, first.labels):
             pair = f"{first.target.column} and {inputs.target.column}"
             raise ValueError(f"{pair} differ in their texts or labels; give both models one benchmark")
@@ -276,10 +276,10 @@ def common_labels(columns: Sequence[Inputs]) -> NDArray[np.int8]:
 
 def unavailable_reason(inputs: Inputs, detector: str) -> str:
     """The reason why a detector is not applicable to a target; "" where it is."""
-    chosen, lacks = get_detector(detector), inputs.stats.lacks
-    reasons = [lacks[column] for column in chosen.reads if column in lacks]
-    reasons += [NEEDS[need].missing for need in chosen.needs if inputs[need] is None]
-    for need in chosen.needs if not reasons and "token_ids" in chosen.reads else ():
+    entry, lacks = get_detector(detector), inputs.stats.lacks
+    reasons = [lacks[column] for column in entry.reads if column in lacks]
+    reasons += [NEEDS[need].missing for need in entry.needs if inputs[need] is None]
+    for need in entry.needs if not reasons and "token_ids" in entry.reads else ():
         if NEEDS[need].is_other_model and not np.array_equal(inputs.stats.token_ids, inputs[need].token_ids):
             return f"{NEEDS[need].name(inputs.target)} reads other tokens than {inputs.target.model}"
     return reasons[0] if reasons else ""
@@ -287,8 +287,8 @@ def unavailable_reason(inputs: Inputs, detector: str) -> str:
 
 def scores_of(inputs: Inputs, detector: str, **hyperparameters: Any) -> FloatArray:
     """One detector's scores; ValueError where it is not applicable to this target."""
-    needed = {need: inputs[need] for need in get_detector(detector).needs}
-    return detect(detector, inputs.stats, **needed, **hyperparameters)
+    needs = {need: inputs[need] for need in get_detector(detector).needs}
+    return detect(detector, inputs.stats, **needs, **hyperparameters)
 
 
 def score_all(
@@ -331,12 +331,12 @@ def signature(provenance: Mapping[str, Any], texts: str = "") -> str:
 
 def versions_behind(detector: str) -> dict[str, int]:
     """The versions behind a detector's scores: its own, the pass's, and those of its other inputs."""
-    chosen = get_detector(detector)
-    return versions_of("scoring", *{NEEDS[need].made_by for need in chosen.needs}) | {detector: chosen.version}
+    entry = get_detector(detector)
+    return versions_of("scoring", *{NEEDS[need].made_by for need in entry.needs}) | {detector: entry.version}
 
 
 def score_grid(inputs: Inputs, detector: str, grid: Grid | None = None) -> Candidates:
     """A detector's scores at every point of a grid of hyperparameters, by default its paper's."""
-    needed = {need: inputs[need] for need in get_detector(detector).needs}
+    needs = {need: inputs[need] for need in get_detector(detector).needs}
     grid = DETECTORS[detector].grid if grid is None else grid  # an empty one is a single point: the defaults
-    return detectors.grid_candidates(detector, inputs.stats, grid, **needed)
+    return detectors.grid_candidates(detector, inputs.stats, grid, **needs)

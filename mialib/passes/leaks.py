@@ -55,9 +55,9 @@ def measure_leaks(
         scores = dict.fromkeys(kinds)
         logger.warning("%s: no blind baselines, since %s", benchmark.name, error)
     return [
-        Leak(BLIND[kind].label, metric, *_interval(benchmark, metric, of_kind))
+        Leak(BLIND[kind].label, metric, *_interval(benchmark, metric, kind_scores))
         for metric in metrics
-        for kind, of_kind in scores.items()
+        for kind, kind_scores in scores.items()
     ]
 
 

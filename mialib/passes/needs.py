@@ -108,8 +108,8 @@ def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
 
     if "token_ids" in inputs.source.lacks:
         return None
-    if stored := find(corpus).counts(inputs.source):
-        return stored
+    if counts := find(corpus).counts(inputs.source):
+        return counts
     warn_of_other_language(corpus, inputs.texts, inputs.target.benchmark)
     return count_or_load(corpus, inputs.target.model)
 
@@ -232,5 +232,5 @@ PASSES = ("stats", *(name for name, need in NEEDS.items() if need.is_pass))  # o
 
 def settings(*, dear: bool = True) -> Iterator[Setting]:
     """The settings of all needs, each once; `dear=False` leaves out those of the dear ones."""
-    chosen = [setting for need in NEEDS.values() if dear or not need.is_dear for setting in need.settings]
-    yield from (setting for i, setting in enumerate(chosen) if setting not in chosen[i + 1 :])
+    entries = [setting for need in NEEDS.values() if dear or not need.is_dear for setting in need.settings]
+    yield from (setting for i, setting in enumerate(entries) if setting not in entries[i + 1 :])

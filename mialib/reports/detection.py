@@ -88,17 +88,17 @@ def detect_texts(
         raise ValueError("--fpr and --fdr are two rules for a star; give one")
     check_options(options or {}, names)
     fpr = FPR if fpr is None else fpr
-    known = list(load_known(calibrate)) if calibrate else []
-    check_apart(known, texts, str(calibrate))
+    known_texts = list(load_known(calibrate)) if calibrate else []
+    check_apart(known_texts, texts, str(calibrate))
     for option, rate in ({"--fpr": fpr} | rates).items() if calibrate else ():
-        check_rate(rate, len(known), str(calibrate), option)
-    check_target(target, (*texts, *known))
-    needed = {need for name in names for need in DETECTORS[name].needs}
-    for model in target.models(needed):
+        check_rate(rate, len(known_texts), str(calibrate), option)
+    check_target(target, (*texts, *known_texts))
+    needs = {need for name in names for need in DETECTORS[name].needs}
+    for model in target.models(needs):
         find(model).check()
-    inputs = Inputs(target, (*texts, *known), language_of(texts), part=part)
+    inputs = Inputs(target, (*texts, *known_texts), language_of(texts), part=part)
     # The target's own passes first, so that each model is loaded once.
-    inputs.load("stats", *sorted(needed, key=lambda need: NEEDS[need].is_other_model))
+    inputs.load("stats", *sorted(needs, key=lambda need: NEEDS[need].is_other_model))
     logger.info("%s", signature(inputs.stats.provenance))
     all_scores = score_all(inputs, names, **(options or {}))
     scores = {name: values for name, values in all_scores.items() if values is not None}
@@ -110,23 +110,23 @@ def detect_texts(
         _log_missing_options(asked, target)
     once = first_ones(texts)
     n_copies = len(texts) - len(once)
-    if known and n_copies:
-        said = "%d of the %d texts are copies of others: the p-value of the set counts each once"
-        logger.info(said, n_copies, len(texts))
-    of_texts = {name: values[: len(texts)] for name, values in scores.items()}
-    of_known = {name: values[len(texts) :] for name, values in scores.items() if known}
-    p = {name: p_values(of_texts[name], values) for name, values in of_known.items()}
+    if known_texts and n_copies:
+        message = "%d of the %d texts are copies of others: the p-value of the set counts each once"
+        logger.info(message, n_copies, len(texts))
+    text_scores = {name: values[: len(texts)] for name, values in scores.items()}
+    known_scores = {name: values[len(texts) :] for name, values in scores.items() if known_texts}
+    p = {name: p_values(text_scores[name], values) for name, values in known_scores.items()}
     detection = Detection(
-        of_texts,
+        text_scores,
         p=p,
-        decisions={name: decide(values, fpr) for name, values in of_known.items()},
-        set_p={name: set_p_value(of_texts[name][once], values) for name, values in of_known.items()},
+        decisions={name: decide(values, fpr) for name, values in known_scores.items()},
+        set_p={name: set_p_value(text_scores[name][once], values) for name, values in known_scores.items()},
         labels=labels,
-        flagged={name: flag(of[once], len(known), fdr) for name, of in p.items() if fdr},
+        flagged={name: flag(of[once], len(known_texts), fdr) for name, of in p.items() if fdr},
     )
     if detection.auc and n_copies:
-        said = "%d of the %d texts are copies of others: intervals of AUCs take all for independent and are too narrow"
-        logger.warning(said, n_copies, len(texts))
+        message = "%d of the %d texts are copies of others: AUCs' intervals take all for independent and are too narrow"
+        logger.warning(message, n_copies, len(texts))
     return detection
 
 
@@ -167,8 +167,8 @@ def missing_options(name: str, target: Target) -> list[str]:
 def _log_missing_options(asked: Sequence[str], target: Target) -> None:
     """Log which further detectors an option would run, of those that the model allows."""
     lacks = find(target.model).lacks
-    able = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks)]
-    if lines := [f"{name} ({' and '.join(options)})" for name in able if (options := missing_options(name, target))]:
+    names = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks)]
+    if lines := [f"{name} ({' and '.join(options)})" for name in names if (options := missing_options(name, target))]:
         logger.info("not run, since an option is missing: %s", ", ".join(lines))
 
 
@@ -204,20 +204,20 @@ def flag(p: FloatArray, n_known: int, fdr: float) -> dict[str, Any]:
     return n | {"fdr": fdr, "up_to_p": up_to, "most_false": fdr * n_flagged, "share_of_members": asdict(share)}
 
 
-def explain_flagged(found: Mapping[str, Any]) -> str:
+def explain_flagged(summary: Mapping[str, Any]) -> str:
     """What `flag` gives, in sentences."""
-    n, n_flagged, n_known, fdr = (found[key] for key in ("n", "n_flagged", "n_known", "fdr"))
-    estimate, low, high = (f"{100 * found['share_of_members'][end]:.1f}%" for end in ("estimate", "low", "high"))
+    n, n_flagged, n_known, fdr = (summary[key] for key in ("n", "n_flagged", "n_known", "fdr"))
+    estimate, low, high = (f"{100 * summary['share_of_members'][end]:.1f}%" for end in ("estimate", "low", "high"))
     fewest = math.ceil(n / (fdr * (n_known + 1)) - 1e-9)
-    said = (
+    message = (
         f"On average over such audits at most {100 * fdr:g}% of the flagged are not members, "
-        f"{found['most_false']:.1f} of {n_flagged}."
+        f"{summary['most_false']:.1f} of {n_flagged}."
         if n_flagged
         else f"With {n_known} known non-members no fewer than {fewest} can be."
     )
     return (
         f"{n_flagged or 'None'} of {n} texts {'are' if n_flagged else 'is'} flagged at an FDR of {100 * fdr:g}%. "
-        f"{said} Of all {n}, an estimated {estimate} are members [95% interval {low} to {high}]; members that score "
+        f"{message} Of all {n}, an estimated {estimate} are members [95% interval {low} to {high}]; members that score "
         "like non-members are not counted. Both take the texts for independent of each other."
     )
 
@@ -236,19 +236,19 @@ def check_rate(rate: float, n_known: int, file: str, option: str = "--fpr") -> N
     """ValueError for an FPR or FDR that calls everything or nothing a member, with so many known non-members."""
     check_share(rate, option)
     if n_known < (needed := n_needed(rate)):
-        said = f"{file} holds {n_known} texts, so the smallest p-value is {1 / (n_known + 1):.3g}"
-        raise ValueError(f"{said}; to call a text a member, {option} {rate:g} needs {needed} known non-members")
+        message = f"{file} holds {n_known} texts, so the smallest p-value is {1 / (n_known + 1):.3g}"
+        raise ValueError(f"{message}; to call a text a member, {option} {rate:g} needs {needed} known non-members")
 
 
-def split_names(given: Sequence[str]) -> list[str]:
+def split_names(arguments: Sequence[str]) -> list[str]:
     """Names given one by one or with commas between them."""
-    return [name.strip() for names in given for name in names.split(",") if name.strip()]
+    return [name.strip() for names in arguments for name in names.split(",") if name.strip()]
 
 
-def parse_options(given: Sequence[str]) -> dict[str, dict[str, float]]:
+def parse_options(arguments: Sequence[str]) -> dict[str, dict[str, float]]:
     """Hyperparameters given as "min_k.k=10", by detector; ValueError, naming it, for one that is written otherwise."""
     options: dict[str, dict[str, float]] = {}
-    for one in given:
+    for one in arguments:
         place, _, value = one.partition("=")
         detector, _, name = place.partition(".")
         value = {"true": "1.0", "false": "0.0"}.get(value.lower(), value)
@@ -274,7 +274,7 @@ def check_options(options: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 
 def as_json_lines(detection: Detection) -> Iterator[str]:
     """One JSON object a text; each repeats what holds for all texts together."""
-    of_all = {
+    set_fields = {
         "thresholds": {
             name: {"threshold": d.threshold, "fpr": d.wanted_fpr, "fpr_interval": [d.fpr.low, d.fpr.high]}
             for name, d in detection.decisions.items()
@@ -283,8 +283,8 @@ def as_json_lines(detection: Detection) -> Iterator[str]:
     } | ({"flagged_set": detection.flagged} if detection.flagged else {})
     n_texts = len(next(iter(detection.scores.values())))
     mean_fpr = max((of.mean_fpr for of in detection.decisions.values()), default=0.0)
-    if not detection.flagged and (said := explain_many(mean_fpr, n_texts)):
-        logger.warning(said)
+    if not detection.flagged and (message := explain_many(mean_fpr, n_texts)):
+        logger.warning(message)
     for i in range(n_texts):
         row: dict[str, Any] = {"text": i} | {name: float(values[i]) for name, values in detection.scores.items()}
         if detection.p:
@@ -292,7 +292,7 @@ def as_json_lines(detection: Detection) -> Iterator[str]:
             row["called"] = [name for name, of in detection.decisions.items() if detection.p[name][i] <= of.wanted_fpr]
             if detection.flagged:
                 row["flagged"] = [name for name, of in detection.p.items() if of[i] <= detection.up_to_p(name)]
-            row |= of_all
+            row |= set_fields
         if detection.labels is not None and detection.auc:
             row |= {"label": int(detection.labels[i]), "auc": {n: list(astuple(a)) for n, a in detection.auc.items()}}
         yield json.dumps(row)
@@ -342,8 +342,8 @@ def _cells(detection: Detection, name: str) -> list[str]:
     cells = [f"{score:.{digits}f}" for score in scores]
     if not detection.p:
         return cells
-    limit, of_texts = detection.up_to_p(name), detection.p[name]
-    return [f"{cell} (p {p:.3f}){'*' if p <= limit else ' '}" for cell, p in zip(cells, of_texts, strict=True)]
+    limit, text_p = detection.up_to_p(name), detection.p[name]
+    return [f"{cell} (p {p:.3f}){'*' if p <= limit else ' '}" for cell, p in zip(cells, text_p, strict=True)]
 
 
 def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | None) -> Iterator[str]:
@@ -351,7 +351,7 @@ def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | No
     choose = "Choose one detector beforehand: of several that are looked at, one calls more."
     if detection.flagged:
         yield f"* flagged, by comparison with the texts of {known_from}. {choose}"
-        yield from (f"{name}: {explain_flagged(found)}" for name, found in detection.flagged.items())
+        yield from (f"{name}: {explain_flagged(summary)}" for name, summary in detection.flagged.items())
     else:
         low, high = min(d.fpr.low for d in decisions), max(d.fpr.high for d in decisions)
         yield (
@@ -365,11 +365,11 @@ def _explain_decisions(detection: Detection, n_texts: int, known_from: Path | No
         "but membership; `mialib audit` looks for differences that show without the model, and scores nothing where "
         "one is significant."
     )
-    if not detection.flagged and (said := explain_many(decisions[0].mean_fpr, n_texts)):
-        yield said
-    of_set = ", ".join(f"{p:.3g} ({name})" for name, p in detection.set_p.items())
+    if not detection.flagged and (message := explain_many(decisions[0].mean_fpr, n_texts)):
+        yield message
+    set_p = ", ".join(f"{p:.3g} ({name})" for name, p in detection.set_p.items())
     yield (
-        f"{f'All {n_texts} texts' if n_texts > 1 else 'The text'} as one set: p = {of_set}. It holds where they come "
+        f"{f'All {n_texts} texts' if n_texts > 1 else 'The text'} as one set: p = {set_p}. It holds where they come "
         "one by one, as the known non-members do. Texts of one author or topic are alike and called far too often; "
         "`mialib audit` tests them by their source."
     )
@@ -392,15 +392,15 @@ def load_known(path: Path, label: int = 0) -> dict[str, dict[str, Any]]:
     Only rows with that label are read, if there are labels; the log says what is left out. ValueError for a label that
     is neither 0 nor 1, for labels of only some texts, and where no text has that label.
     """
-    wanted, rows = "members" if label else "non-members", read_rows(path)
+    kind, rows = "members" if label else "non-members", read_rows(path)
     texts, labels = texts_of(rows, str(path)), labels_of(rows, str(path))
-    chosen = [i for i in range(len(texts)) if labels is None or labels[i] == label]
-    if not chosen:
-        raise ValueError(f"{path}: all {len(texts)} texts are labelled {1 - label}; known {wanted} are needed")
-    if len(chosen) < len(texts):
-        said = "%s: its %d texts labelled %d are the known %s; the others are left out"
-        logger.info(said, path, len(chosen), label, wanted)
-    once = [chosen[i] for i in first_ones(texts[i] for i in chosen)]
-    if len(once) < len(chosen):
-        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(chosen) - len(once))
+    numbers = [i for i in range(len(texts)) if labels is None or labels[i] == label]
+    if not numbers:
+        raise ValueError(f"{path}: all {len(texts)} texts are labelled {1 - label}; known {kind} are needed")
+    if len(numbers) < len(texts):
+        message = "%s: its %d texts labelled %d are the known %s; the others are left out"
+        logger.info(message, path, len(numbers), label, kind)
+    once = [numbers[i] for i in first_ones(texts[i] for i in numbers)]
+    if len(once) < len(numbers):
+        logger.info("%s: %d of its texts are copies of others; each counts once", path, len(numbers) - len(once))
     return {texts[i]: rows[i] for i in once}

@@ -25,7 +25,7 @@ NOT_IN_THE_PROFILE = {
 def test_the_profile_names_only_what_is_known():
     known = known_models()
     for given, name, column in COLUMNS:
-        assert all(model in known for model in column.models), name
+        assert all(model in known for model in column.models()), name
         assert is_published(column.benchmark) and find_part(column.benchmark).name == column.benchmark
         assert column.unseen in (None, "apart") or known_benchmarks()[column.unseen].unseen
         for corpus in filter(None, (column.corpus, *column.corpora.values())):

@@ -115,9 +115,9 @@ def docstrings(
         raise ValueError(f"no new release of {', '.join(fields)} since {before}; give an earlier date")
     every = [release for pair in pairs for release in pair]
     contents = {release.file: releases.read_release(fetcher, release) for release in every}
-    known = NearDuplicates(text for old, _ in pairs for text, *_ in contents[old.file].docstrings)
+    index = NearDuplicates(text for old, _ in pairs for text, *_ in contents[old.file].docstrings)
     streams = [
-        ([(1, new.package), (0, new.package)], releases.docstring_pages(old, new, contents, known, lengths, seed))
+        ([(1, new.package), (0, new.package)], releases.docstring_pages(old, new, contents, index, lengths, seed))
         for old, new in pairs
     ]
     rules = (
@@ -165,31 +165,31 @@ def collect_pages(streams: Streams, n: int | None, language: str = "en") -> tupl
     over a fifth of its 7-grams of words with the earlier ones (`NearDuplicates`). A stream is read no further than
     needed. ValueError with all counts where a side has fewer than `n`.
     """
-    kept: dict[Side, list[WebPage]] = {side: [] for sides, _ in streams for side in sides}
+    by_side: dict[Side, list[WebPage]] = {side: [] for sides, _ in streams for side in sides}
     dropped: Dropped = {}
-    known = NearDuplicates(language=language)
+    index = NearDuplicates(language=language)
     for sides, stream in streams:
         for page in stream:
             if isinstance(page, LeftOut):
                 reason = page.reason
-            elif len(kept[page.label, page.field]) == n:
+            elif len(by_side[page.label, page.field]) == n:
                 reason = f"more than the {n} {CLASSES[page.label]} asked for"
             else:
-                reason = NOT_NEW[known.add_if_new(*(text for of_file in page.texts.values() for text in of_file))]
+                reason = NOT_NEW[index.add_if_new(*(text for file_texts in page.texts.values() for text in file_texts))]
                 if not reason:
-                    kept[page.label, page.field].append(page)
+                    by_side[page.label, page.field].append(page)
             if reason:
                 dropped.setdefault(reason, {})[page.source] = None
-            if all(len(kept[side]) == n for side in sides):
+            if all(len(by_side[side]) == n for side in sides):
                 break
-    if n is not None and any(len(pages) < n for pages in kept.values()):
+    if n is not None and any(len(pages) < n for pages in by_side.values()):
         sizes = [
-            (len(pages), CLASSES[label], f" of {field}" if field else "") for (label, field), pages in kept.items()
+            (len(pages), CLASSES[label], f" of {field}" if field else "") for (label, field), pages in by_side.items()
         ]
         counts = ", ".join(f"{size} {name}{of}" for size, name, of in sizes)
         left_out = "; ".join(f"{len(names)} {reason}" for reason, names in dropped.items()) or "none"
         raise ValueError(f"{n} of each are asked for, and there are {counts} (left out: {left_out})")
-    return [page for pages in kept.values() for page in pages], dropped
+    return [page for pages in by_side.values() for page in pages], dropped
 
 
 def balance(pages: Iterable[WebPage], name: str) -> list[WebPage]:
@@ -228,8 +228,8 @@ def blind_interval(pages: Sequence[WebPage], name: str, seed: int, language: str
     if np.bincount(labels).min() < MIN_BLIND:
         return None
     texts = ["\n".join(page.texts[name]) for page in pages]
-    judged, scores = held_out_scores(texts, labels, seed, language)
-    return auc_interval(labels[judged], scores) if np.ptp(scores) else None
+    numbers, scores = held_out_scores(texts, labels, seed, language)
+    return auc_interval(labels[numbers], scores) if np.ptp(scores) else None
 
 
 def card(

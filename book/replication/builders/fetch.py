@@ -58,8 +58,8 @@ SERVICES = {
 
 def address_of(service: str) -> str:
     """Where a service is asked, without a slash at the end."""
-    named = os.environ.get(f"MIALIB_{service.upper()}_URL") or os.environ.get(SERVICES[service].variable)
-    return (named or SERVICES[service].address).rstrip("/")
+    address = os.environ.get(f"MIALIB_{service.upper()}_URL") or os.environ.get(SERVICES[service].variable)
+    return (address or SERVICES[service].address).rstrip("/")
 
 
 def without_password(url: str) -> str:
@@ -115,7 +115,7 @@ class Fetcher:
     ) -> httpx.Response:
         """A reply of status 200, 404 or 410, not kept; `check` is like `get`'s `parse`."""
         gap_seconds = SERVICES[service].gap_seconds if self._gap_seconds is None else self._gap_seconds
-        host, shown = httpx.URL(url).host, without_password(url)
+        host, address = httpx.URL(url).host, without_password(url)
 
         def once() -> httpx.Response:
             time.sleep(max(0.0, self._free_at.get(host, 0.0) - time.monotonic()))
@@ -130,15 +130,15 @@ class Fetcher:
         try:
             reply = retrying(once)
         except httpx.HTTPError as error:
-            said = f"{shown}: {type(error).__name__} ({error})"
+            message = f"{address}: {type(error).__name__} ({error})"
             if isinstance(error, httpx.HTTPStatusError):
                 asks = f" and asks to wait {seconds:.0f} s" if (seconds := retry_after(error)) else ""
-                said = f"{shown} answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"
-            raise ConnectionError(f"{said}; what was fetched is kept, a later run goes on from it") from None
+                message = f"{address} answered {error.response.status_code}{asks} ({excerpt(error.response.text, 100)})"
+            raise ConnectionError(f"{message}; what was fetched is kept, a later run goes on from it") from None
         except ValueError as error:
-            raise ValueError(f"{shown}: {error}") from None
+            raise ValueError(f"{address}: {error}") from None
         self.days.add(datetime.now(UTC).date().isoformat())
         self._n_fetched += 1
         if self._n_fetched % LOGGED_EVERY == 0:
-            logger.info("%d pages fetched, the last one %s", self._n_fetched, shown)
+            logger.info("%d pages fetched, the last one %s", self._n_fetched, address)
         return reply

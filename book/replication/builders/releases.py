@@ -60,17 +60,17 @@ class Contents(NamedTuple):
 def find_releases(fetcher: Fetcher, package: str, before: date) -> tuple[Release, Release]:
     """The newest final release that was uploaded before a day, and the newest of all."""
     url = f"{address_of('pypi')}/{package}/"
-    reply, shown = fetcher.ask("pypi", url, headers={"Accept": INDEX_JSON}), without_password(url)
+    reply, address = fetcher.ask("pypi", url, headers={"Accept": INDEX_JSON}), without_password(url)
     if reply.status_code != 200:
-        raise ValueError(f"{package}: {shown} does not exist (answer {reply.status_code}); check the package's name")
+        raise ValueError(f"{package}: {address} does not exist (answer {reply.status_code}); check the package's name")
     try:
         files = [release for file in reply.json()["files"] if (release := _release(package, url, file))]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"{package}: {shown} does not answer as {INDEX_JSON}; {ANOTHER_INDEX}") from None
+        raise ValueError(f"{package}: {address} does not answer as {INDEX_JSON}; {ANOTHER_INDEX}") from None
     if not files:
         raise ValueError(
-            f"{package}: {shown} lists no wheel or sdist of a final release with SHA-256 and time of upload; leave the "
-            f"package out, or {ANOTHER_INDEX}"
+            f"{package}: {address} lists no wheel or sdist of a final release with SHA-256 and time of upload; leave "
+            f"the package out, or {ANOTHER_INDEX}"
         )
     old = [file for file in files if file.day < before]
     if not old:
@@ -111,11 +111,11 @@ def read_release(fetcher: Fetcher, release: Release) -> Contents:
 
     def make() -> Contents:
         reply = fetcher.ask("pypi", release.url, headers={"Accept-Encoding": "identity"})
-        said = f"{release.package}: {without_password(release.url)}"
+        place = f"{release.package}: {without_password(release.url)}"
         if reply.status_code != 200:
-            raise ValueError(f"{said} does not exist (answer {reply.status_code}), though listed; {ANOTHER_INDEX}")
+            raise ValueError(f"{place} does not exist (answer {reply.status_code}), though listed; {ANOTHER_INDEX}")
         if hashlib.sha256(reply.content).hexdigest() != release.sha256:
-            raise ValueError(f"{said} is not the file that the index lists: its SHA-256 differs; {ANOTHER_INDEX}")
+            raise ValueError(f"{place} is not the file that the index lists: its SHA-256 differs; {ANOTHER_INDEX}")
         logger.info("%s: %.1f MB", release.file, len(reply.content) / 1e6)
         return _contents(release, reply.content)
 
@@ -126,31 +126,31 @@ def read_release(fetcher: Fetcher, release: Release) -> Contents:
 
 
 def _contents(release: Release, archive: bytes) -> Contents:
-    found = Contents([], [], "")
+    contents = Contents([], [], "")
     for name, data in _files(release, archive):
         path, source = PurePosixPath(name), data.decode("utf-8", errors="replace")
         if path.suffix == ".py" and not is_test(path):
             try:
                 tree = parse_source(source)
             except (SyntaxError, ValueError, RecursionError, MemoryError):  # of nesting that is too deep
-                found.unread.append(name)
+                contents.unread.append(name)
                 continue
             for docstring in READ["docstring"](release.package, name, tree):
-                found.docstrings.append((HALF_PAIR.sub("\ufffd", docstring.text), name, docstring.path))
+                contents.docstrings.append((HALF_PAIR.sub("\ufffd", docstring.text), name, docstring.path))
         elif path.match("PKG-INFO" if release.kind == SDIST else "*.dist-info/METADATA") and len(path.parts) <= 2:
-            found = found._replace(licence=_licence(source))
-    return found
+            contents = contents._replace(licence=_licence(source))
+    return contents
 
 
 def _files(release: Release, archive: bytes) -> Iterator[tuple[str, bytes]]:
     """The Python files and metadata of an archive, without the folder that all of an sdist is in."""
-    wanted = (".py", "METADATA", "PKG-INFO")
+    endings = (".py", "METADATA", "PKG-INFO")
     if release.file.endswith((".whl", ".zip")):
         with zipfile.ZipFile(io.BytesIO(archive)) as content:
-            read = [(name, content.read(name)) for name in content.namelist() if name.endswith(wanted)]
+            read = [(name, content.read(name)) for name in content.namelist() if name.endswith(endings)]
     else:
         with tarfile.open(fileobj=io.BytesIO(archive)) as content:
-            members = [file for file in content if file.isfile() and file.name.endswith(wanted)]
+            members = [file for file in content if file.isfile() and file.name.endswith(endings)]
             read = [(file.name, opened.read()) for file in members if (opened := content.extractfile(file))]
     for name, data in sorted(read):
         yield name.partition("/")[2] if release.kind == SDIST else name, data
@@ -160,8 +160,8 @@ def _licence(metadata: str) -> str:
     """The licence that a package's metadata names."""
     about = Parser().parsestr(metadata, headersonly=True)
     classes = [line.split(" :: ")[-1] for line in about.get_all("Classifier", []) if line.startswith("License ::")]
-    named = about["License-Expression"] or ", ".join(classes) or about["License"] or "not named"
-    return " ".join(named.split())[:LICENCE_CHARACTERS]
+    licence = about["License-Expression"] or ", ".join(classes) or about["License"] or "not named"
+    return " ".join(licence.split())[:LICENCE_CHARACTERS]
 
 
 def docstring_pages(

@@ -85,10 +85,10 @@ class Unusable(ValueError):
     """Why a page, though well-formed, cannot be used."""
 
 
-def page_or_reason(source: str, make: Callable[..., WebPage], *given: Any) -> WebPage | LeftOut:
+def page_or_reason(source: str, make: Callable[..., WebPage], *arguments: Any) -> WebPage | LeftOut:
     """What `make` returns of what it is given, or the reason why it cannot."""
     try:
-        return make(*given)
+        return make(*arguments)
     except Unusable as error:
         return LeftOut(source, str(error))
     except FileNotFoundError:
@@ -131,18 +131,18 @@ def wikipedia_events(fetcher: Fetcher, dates: Dates, label: int, lengths: Sequen
     """Pages about the events of the side's years that were created in its time, cut to each of the lengths in words."""
     first, last = dates.days(label)
     level = [f"Category:{year} events" for year in range(first.year, last.year + 1)]
-    seen = set(level)
+    titles = set(level)
     for _ in range(SUBCATEGORY_LEVELS + 1):
         below: list[str] = []
         for start in range(0, len(level), CATEGORIES_AT_ONCE):
             some = level[start : start + CATEGORIES_AT_ONCE]
-            found = {page["title"]: page for category in some for page in _category(fetcher, category)}
-            new = shuffled(set(found) - seen, seed)
-            seen |= set(new)
-            below += [title for title in new if found[title]["ns"] == 14]
-            for title in new:
-                if found[title]["ns"] == 0:
-                    yield _wikipedia_page(fetcher, found[title], dates, label, lengths)
+            pages = {page["title"]: page for category in some for page in _category(fetcher, category)}
+            new_titles = shuffled(set(pages) - titles, seed)
+            titles |= set(new_titles)
+            below += [title for title in new_titles if pages[title]["ns"] == 14]
+            for title in new_titles:
+                if pages[title]["ns"] == 0:
+                    yield _wikipedia_page(fetcher, pages[title], dates, label, lengths)
         level = shuffled(below, seed)
 
 
@@ -315,12 +315,12 @@ def _arxiv_day(fetcher: Fetcher, category: str, day: date) -> list[ElementTree.E
             total = int(_inside(feed, "opensearch:totalResults"))
         except (ElementTree.ParseError, ValueError) as error:
             raise ValueError(f"not an Atom feed with opensearch:totalResults ({error})") from None
-        found = feed.findall("entry", ATOM)
-        if found and "/api/errors" in _inside(found[0], "id"):
-            raise ValueError(f"arXiv says: {_inside(found[0], 'summary')}")
-        if not found and total > len(entries):  # this happens, and passes
+        elements = feed.findall("entry", ATOM)
+        if elements and "/api/errors" in _inside(elements[0], "id"):
+            raise ValueError(f"arXiv says: {_inside(elements[0], 'summary')}")
+        if not elements and total > len(entries):  # this happens, and passes
             raise ValueError(f"no entries after number {len(entries)} of {total}")
-        return total, found
+        return total, elements
 
     total = 1
     while len(entries) < total:
@@ -364,18 +364,18 @@ def gutenberg_books(fetcher: Fetcher, dates: Dates, label: int, seed: int) -> Pa
 
     def parse(text: str) -> list[dict[str, str]]:
         rows = list(csv.DictReader(io.StringIO(text.lstrip("\ufeff")), restval=""))
-        if lacking := {"Text#", "Type", "Issued", "Title", "Language"} - set(rows[0] if rows else ()):
-            raise ValueError(f"the catalogue has no column {', '.join(sorted(lacking))}")
+        if columns := {"Text#", "Type", "Issued", "Title", "Language"} - set(rows[0] if rows else ()):
+            raise ValueError(f"the catalogue has no column {', '.join(sorted(columns))}")
         return rows
 
     catalogue = fetcher.get("gutenberg", CATALOGUE, parse=parse)
     books = [row for row in catalogue if (row["Type"], row["Language"]) == ("Text", "en")]
     for row in shuffled(books, seed, key=lambda row: row["Text#"]):
         try:
-            wanted = dates.holds(label, _day(row["Issued"]))
+            is_wanted = dates.holds(label, _day(row["Issued"]))
         except ValueError:
-            wanted = True  # malformed: left out below, by name
-        if wanted:
+            is_wanted = True  # malformed: left out below, by name
+        if is_wanted:
             yield page_or_reason(f"book {row['Text#']}", _gutenberg_book, fetcher, row, label)
 
 

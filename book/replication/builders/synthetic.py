@@ -82,8 +82,8 @@ def write_synthetic(
                 f"{path}, line {number}: from other sources, another model or another seed; give another file"
             )
     replies = [row["reply"] for row in rows]
-    new = NewTexts(sources, language)
-    texts = [text for reply in replies for text in new.take(parse_numbered(reply))]
+    collector = NewTexts(sources, language)
+    texts = [text for reply in replies for text in collector.take(parse_numbered(reply))]
     key, useless = api_key(), 0
     with httpx.Client(headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=TIMEOUT_SECONDS) as client:
         while len(texts) < n:
@@ -92,15 +92,15 @@ def write_synthetic(
             reply = _ask(client, f"{base_url.rstrip('/')}/chat/completions", model, build_prompt(examples))
             append_line(path, {"made_by": made_by, "reply": reply})
             replies.append(reply)
-            found = new.take(parse_numbered(reply))
-            texts += found
-            useless = 0 if found else useless + 1
+            additions = collector.take(parse_numbered(reply))
+            texts += additions
+            useless = 0 if additions else useless + 1
             if useless == MAX_USELESS_REPLIES:
                 raise RuntimeError(
                     f"{useless} replies of {model} in a row hold no new text ({len(texts)} of {n} are there; left out: "
-                    f"{dict(new.left_out)}); the last one: {excerpt(reply)}"
+                    f"{dict(collector.left_out)}); the last one: {excerpt(reply)}"
                 )
-    logger.info("%s: %d texts; left out: %s", path, len(texts), dict(new.left_out))
+    logger.info("%s: %d texts; left out: %s", path, len(texts), dict(collector.left_out))
     return texts[:n]
 
 
@@ -133,8 +133,8 @@ def _ask(client: httpx.Client, url: str, model: str, prompt: str) -> str:
     try:
         response = retrying(lambda: client.post(url, json=body).raise_for_status())
     except httpx.HTTPStatusError as error:
-        said = excerpt(masked(error.response.text), 200)
-        raise ConnectionError(f"{url} answered {error.response.status_code}: {said}") from None
+        message = excerpt(masked(error.response.text), 200)
+        raise ConnectionError(f"{url} answered {error.response.status_code}: {message}") from None
     except httpx.HTTPError as error:
         raise ConnectionError(f"{url}: {type(error).__name__} ({error})") from None
     try:
@@ -180,20 +180,21 @@ def sample_synthetic(
     n_new = min(TOKENS_PER_WORD * n_words, loaded.max_tokens - len(prompts[0]))
     # Chinese is cut by jieba, which only sees words where a text is whole.
     enough = None if language == "zh" else _enough_words(loaded, n_words, len(prompts[0]))
-    new, n_tried, n_short = NewTexts([*texts, *known], language), 0, 0
-    kept: list[str] = []
+    collector, n_tried, n_short = NewTexts([*texts, *known], language), 0, 0
+    samples: list[str] = []
     cuda = [loaded.model.device] if loaded.model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), torch.inference_mode():
         torch.manual_seed(seed)
         rng = np.random.default_rng(seed)
-        while len(kept) < n:
+        while len(samples) < n:
             if n_tried >= MAX_SAMPLES_PER_TEXT * n:
                 raise RuntimeError(
-                    f"{model}: {len(kept)} of {n} texts after {n_tried} samples ({n_short} shorter than "
-                    f"{n_words} words; left out: {dict(new.left_out)}); begin from more texts, or ask for fewer words"
+                    f"{model}: {len(samples)} of {n} texts after {n_tried} samples ({n_short} shorter than "
+                    f"{n_words} words; left out: {dict(collector.left_out)}); begin from more texts, "
+                    "or ask for fewer words"
                 )
-            drawn = rng.choice(len(prompts), SAMPLES_AT_ONCE)
-            inputs = torch.tensor([prompts[i] for i in drawn], device=loaded.model.device)
+            numbers = rng.choice(len(prompts), SAMPLES_AT_ONCE)
+            inputs = torch.tensor([prompts[i] for i in numbers], device=loaded.model.device)
             outputs = loaded.model.generate(  # type: ignore[operator]  # the class of causal models has it
                 inputs,
                 attention_mask=torch.ones_like(inputs),
@@ -205,9 +206,9 @@ def sample_synthetic(
             decoded = loaded.tokenizer.batch_decode(outputs[:, len(start) :], skip_special_tokens=True)
             long = [text for text in decoded if count_words(text, language) >= n_words]
             n_tried, n_short = n_tried + len(decoded), n_short + len(decoded) - len(long)
-            kept += new.take(cut_to_words(text.strip(), n_words, language) for text in long)
-    logger.info("%s: %d samples, %d too short; left out: %s", model, n_tried, n_short, dict(new.left_out))
-    return kept[:n]
+            samples += collector.take(cut_to_words(text.strip(), n_words, language) for text in long)
+    logger.info("%s: %d samples, %d too short; left out: %s", model, n_tried, n_short, dict(collector.left_out))
+    return samples[:n]
 
 
 def _enough_words(loaded: LoadedModel, n_words: int, n_prompt: int) -> Callable[..., torch.Tensor]:
@@ -225,11 +226,11 @@ def sample_or_load(
 ) -> list[str]:
     """`sample_synthetic`'s texts, kept; those of a lab model are none of its training texts, which are known."""
     source = find_weights(model)
-    known = source.trained_on if isinstance(source, Lab) else []
-    given: dict[str, Any] = {"n_words": n_words, "seed": seed, "language": language}
-    key = source.pass_key() | given | versions_of("sampling") | {"n": n, "jieba": version("jieba")}
-    key |= {"texts": hash_texts(texts), "known": hash_texts(known)}
-    return cached("synthetic", lambda: sample_synthetic(model, texts, n, known=known, **given), JSON, **key)
+    training_texts = source.trained_on if isinstance(source, Lab) else []
+    options: dict[str, Any] = {"n_words": n_words, "seed": seed, "language": language}
+    key = source.pass_key() | options | versions_of("sampling") | {"n": n, "jieba": version("jieba")}
+    key |= {"texts": hash_texts(texts), "known": hash_texts(training_texts)}
+    return cached("synthetic", lambda: sample_synthetic(model, texts, n, known=training_texts, **options), JSON, **key)
 
 
 # --- what is new ------------------------------------------------------------------------------------------------------
@@ -247,10 +248,10 @@ class NewTexts:
 
     def take(self, texts: Iterable[str]) -> list[str]:
         """Return the texts that are new."""
-        new = []
+        additions = []
         for text in texts:
             if reason := self._known.add_if_new(text) if text.strip() else "blank":
                 self.left_out[reason] += 1
             else:
-                new.append(text)
-        return new
+                additions.append(text)
+        return additions

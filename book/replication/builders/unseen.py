@@ -37,11 +37,11 @@ def unseen_texts(
 
     These are all of the benchmark's but for those that the source `apart` takes.
     """
-    left, apart = np.arange(len(benchmark)), list[str]()
+    left, texts = np.arange(len(benchmark)), list[str]()
     if APART in sources.values():
-        left, apart = set_apart(benchmark, n, seed)
+        left, texts = set_apart(benchmark, n, seed)
         benchmark = benchmark.take(left, benchmark.name)
-    return left, {k: apart if name == APART else load_unseen(name, benchmark, n, seed) for k, name in sources.items()}
+    return left, {k: texts if name == APART else load_unseen(name, benchmark, n, seed) for k, name in sources.items()}
 
 
 def load_unseen(source: str, like: Benchmark, n: int, seed: int = 0) -> list[str]:
@@ -69,21 +69,21 @@ def set_apart(benchmark: Benchmark, n: int, seed: int = 0) -> tuple[NDArray[np.i
             f"{benchmark.name} has {len(non_members)} non-members; setting {n} apart would leave fewer than it takes: "
             "ask for fewer training texts, or name a file of unseen ones"
         )
-    apart = np.random.default_rng(seed).permutation(non_members)[:n]
-    return np.setdiff1d(np.arange(len(benchmark)), apart), [benchmark.texts[i] for i in apart]
+    numbers = np.random.default_rng(seed).permutation(non_members)[:n]
+    return np.setdiff1d(np.arange(len(benchmark)), numbers), [benchmark.texts[i] for i in numbers]
 
 
 def _texts_of(source: str) -> list[str]:
     if isinstance(corpus := find(source), Lab):
         return corpus.unseen()
-    if known := known_benchmarks().get(source):
-        if known.unseen and (copy := local_copy(known.unseen, "dataset")):
+    if entry := known_benchmarks().get(source):
+        if entry.unseen and (copy := local_copy(entry.unseen, "dataset")):
             return load_texts(copy)
-        where = f"set MIALIB_BENCHMARKS to a folder that holds {known.unseen}" if known.unseen else "it comes with none"
+        where = f"set MIALIB_BENCHMARKS to a folder that holds {entry.unseen}" if entry.unseen else "it comes with none"
         raise Unavailable(f"unseen texts of {source}: {where}")
     if is_file_of_texts(source):
         return load_texts(source)
-    names = ", ".join(name for name, known in known_benchmarks().items() if known.unseen)
+    names = ", ".join(name for name, entry in known_benchmarks().items() if entry.unseen)
     raise ValueError(
         f"no unseen texts {source!r}; give a file ({', '.join(READERS)}), lab/en:reference, {SAMPLED}MODEL or {names}; "
         f"{APART}, the benchmark's own non-members, where a page takes them (`set_apart`)"

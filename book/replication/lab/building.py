@@ -46,25 +46,25 @@ class Made:
 
 def deal(name: str) -> Made:
     """Deal out a corpus from the packages that are installed."""
-    stored, made = LabCorpus(name).folder, deal_again(name)
-    ours, theirs = (_read_json(folder / CARD) for folder in (made, stored))
+    original, rebuild = LabCorpus(name).folder, deal_again(name)
+    ours, theirs = (_read_json(folder / CARD) for folder in (rebuild, original))
     says = f"{sum(theirs['roles'].values()):,} texts"
-    if made == stored:
-        return _not_stored("corpora", name, made, says)
-    if not (names := _files_that_differ(made, stored)):
-        return Made(name, made, f"{says}, equal")
+    if rebuild == original:
+        return _not_stored("corpora", name, rebuild, says)
+    if not (names := _files_that_differ(rebuild, original)):
+        return Made(name, rebuild, f"{says}, equal")
     if versions := sorted(set(ours["sources"]) - set(theirs["sources"])):
-        return Made(name, made, f"other texts, of other versions: {', '.join(versions)}")
-    return Made(name, made, f"not as stored, by the same versions: {', '.join(names)}", is_far=True)
+        return Made(name, rebuild, f"other texts, of other versions: {', '.join(versions)}")
+    return Made(name, rebuild, f"not as stored, by the same versions: {', '.join(names)}", is_far=True)
 
 
-def _not_stored(kind: str, name: str, made: Path, says: str) -> Made:
+def _not_stored(kind: str, name: str, rebuild: Path, says: str) -> Made:
     """`data/lab` has nothing of this recipe; far if it has this name by another recipe."""
     is_other = (source.STORED / kind / name.removeprefix("lab/")).is_dir()
-    return Made(name, made, f"{says}; none of this recipe is stored", is_far=is_other)
+    return Made(name, rebuild, f"{says}; none of this recipe is stored", is_far=is_other)
 
 
-def _files_that_differ(made: Path, stored: Path) -> list[str]:
+def _files_that_differ(rebuild: Path, original: Path) -> list[str]:
     """The names of stored files whose content differs; a model's card is compared without what differs in each run."""
 
     def content(path: Path) -> Any:
@@ -72,7 +72,7 @@ def _files_that_differ(made: Path, stored: Path) -> list[str]:
             return None
         return _stored_card(path) if path.name == MODEL_CARD else path.read_bytes()
 
-    return [file.name for file in sorted(stored.iterdir()) if content(file) != content(made / file.name)]
+    return [file.name for file in sorted(original.iterdir()) if content(file) != content(rebuild / file.name)]
 
 
 def _stored_card(path: Path) -> dict[str, Any]:
@@ -86,23 +86,23 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def train_anew(name: str) -> Made:
     """Train a model on the corpora of the lab, those of `data/lab` where their recipes are the profile's."""
-    stored, made = model_folder(name), train_again(name)
-    card = _read_json(made / MODEL_CARD)
-    trained = f"{card['parameters']:,} parameters, last loss {card['final_loss_nats']:.3f} nats"
-    if made == stored:
-        return _not_stored("models", name, made, trained)
-    if not (names := _files_that_differ(made, stored)):
-        return Made(name, made, f"{trained}; equal bit for bit")
-    if others := [file for file in names if file not in (WEIGHTS, MODEL_CARD)]:
-        return Made(name, made, f"{trained}; not as stored: {', '.join(others)}", is_far=True)
-    by_weights, cosine = _weights_apart(made, stored)
-    by_loss = abs(card["final_loss_nats"] - _read_json(stored / MODEL_CARD)["final_loss_nats"])
-    by_auc = [auc_apart(benchmark, made, stored) for benchmark in load_recipes().models[name].benchmarks[:1]]
+    original, rebuild = model_folder(name), train_again(name)
+    card = _read_json(rebuild / MODEL_CARD)
+    summary = f"{card['parameters']:,} parameters, last loss {card['final_loss_nats']:.3f} nats"
+    if rebuild == original:
+        return _not_stored("models", name, rebuild, summary)
+    if not (names := _files_that_differ(rebuild, original)):
+        return Made(name, rebuild, f"{summary}; equal bit for bit")
+    if odd_files := [file for file in names if file not in (WEIGHTS, MODEL_CARD)]:
+        return Made(name, rebuild, f"{summary}; not as stored: {', '.join(odd_files)}", is_far=True)
+    by_weights, cosine = _weights_apart(rebuild, original)
+    by_loss = abs(card["final_loss_nats"] - _read_json(original / MODEL_CARD)["final_loss_nats"])
+    by_auc = [auc_apart(benchmark, rebuild, original) for benchmark in load_recipes().models[name].benchmarks[:1]]
     says = (
-        f"{trained}; apart from the stored one: weights by up to {by_weights:.2g} (the cosine of all is {cosine:.4f}), "
+        f"{summary}; apart from the stored one: weights by up to {by_weights:.2g} (the cosine of all is {cosine:.4f}), "
         f"last loss by {by_loss:.2g} nats" + "".join(f", AUCs of PPL and Min-K% by up to {x:.2g}" for x in by_auc)
     )
-    return Made(name, made, says, is_far=max(by_auc, default=0) > FAR_AUC or cosine < FAR_COSINE)
+    return Made(name, rebuild, says, is_far=max(by_auc, default=0) > FAR_AUC or cosine < FAR_COSINE)
 
 
 def _weights_apart(*folders: Path) -> tuple[float, float]:
@@ -116,7 +116,7 @@ def auc_apart(benchmark: str, *folders: Path) -> float:
     """The largest difference of an AUC of PPL or Min-K% Prob under two models."""
     loaded = load_benchmark(benchmark)
     stats = [Scorer(str(folder)).score(loaded.texts, progress=False) for folder in folders]
-    aucs = [[auc(loaded.labels, detect(name, of_model)) for name in ("ppl", "min_k")] for of_model in stats]
+    aucs = [[auc(loaded.labels, detect(name, model_stats)) for name in ("ppl", "min_k")] for model_stats in stats]
     return float(np.abs(np.diff(aucs, axis=0)).max())
 
 

@@ -61,14 +61,14 @@ def file_of(corpus: Corpus) -> Path:
 
 def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Path) -> None:
     """Deal out a corpus, without near-duplicates of `apart_from`, into a new folder; ValueError for too few texts."""
-    found, n_dropped = gather(corpus, apart_from)
-    dealt = (corpus.members, corpus.non_members, corpus.background)
-    n_needed = sum(dealt) + corpus.reference
-    if len(found) < n_needed:
-        raise ValueError(f"{name}: {len(found)} distinct texts of {corpus.words} words, but {n_needed} are asked for")
-    order = np.random.default_rng(corpus.seed).permutation(len(found))
-    roles = np.repeat(ROLES, [*dealt, len(found) - sum(dealt) if corpus.reference else 0]).tolist()
-    sources = [found[i] for i in order[: len(roles)]]
+    pool, n_dropped = gather(corpus, apart_from)
+    counts = (corpus.members, corpus.non_members, corpus.background)
+    n_needed = sum(counts) + corpus.reference
+    if len(pool) < n_needed:
+        raise ValueError(f"{name}: {len(pool)} distinct texts of {corpus.words} words, but {n_needed} are asked for")
+    order = np.random.default_rng(corpus.seed).permutation(len(pool))
+    roles = np.repeat(ROLES, [*counts, len(pool) - sum(counts) if corpus.reference else 0]).tolist()
+    sources = [pool[i] for i in order[: len(roles)]]
     packages = [source.package for source in sources]
     texts = [
         source.text if role == "reference" else cut_to_words(source.text, corpus.words, corpus.language)
@@ -82,21 +82,21 @@ def make_corpus(name: str, corpus: Corpus, apart_from: Sequence[str], folder: Pa
             csv.writer(file, lineterminator="\n").writerows([("role", *Place._fields), *places])
     by_role = {role: [text for text, of in zip(texts, roles, strict=True) if of == role] for role in ROLES}
     if corpus.vocab_size:
-        trained = train_tokenizer(by_role["reference"], corpus.vocab_size).to_str(pretty=True)
-        (folder / TOKENIZER).write_bytes(trained.encode())  # of a full disk its own `save` says less
+        tokenizer_json = train_tokenizer(by_role["reference"], corpus.vocab_size).to_str(pretty=True)
+        (folder / TOKENIZER).write_bytes(tokenizer_json.encode())  # of a full disk its own `save` says less
         tokenizer = corpus_tokenizer(folder)
         about: dict[str, Any] = {"name": name, "tokenizer_hash": tokenizer_hash(tokenizer)}
         count_tokens(by_role["reference"], tokenizer, len(tokenizer), **about).save(folder / COUNTS)
-    seen = by_role["member"] + by_role["background"]
+    training_texts = by_role["member"] + by_role["background"]
     card = {
         "name": name,
         "recipe": corpus.model_dump(mode="json"),
         "sources": sources_of(corpus),
-        "dealt_from": len(found),
+        "dealt_from": len(pool),
         "content_hash": hash_texts(texts),
         "tokenizer_hash": hash_files([folder / TOKENIZER]) if corpus.vocab_size else None,
         "near_duplicates_dropped": n_dropped,
-        "non_member_overlap": float(overlaps(by_role["non_member"], seen, corpus.language).mean()),
+        "non_member_overlap": float(overlaps(by_role["non_member"], training_texts, corpus.language).mean()),
         "roles": dict(Counter(roles)),
         "packages": dict(sorted(Counter(packages).items())),
     }
@@ -113,40 +113,40 @@ def gather(corpus: Corpus, apart_from: Sequence[str]) -> tuple[list[Docstring], 
         return [Docstring("generated", text) for text in texts], None
     match corpus.source:
         case "docstrings":
-            found = read_docstrings(corpus.packages, corpus.words)
-            found = [d for d in found if is_later(d, corpus.since)] if corpus.since else found
+            docstrings = read_docstrings(corpus.packages, corpus.words)
+            docstrings = [d for d in docstrings if is_later(d, corpus.since)] if corpus.since else docstrings
         case "code":
-            found = read_docstrings(corpus.packages, corpus.words, "code")
+            docstrings = read_docstrings(corpus.packages, corpus.words, "code")
         case "context_questions":
-            found = context_questions(corpus.packages, corpus.words, corpus.seed)
+            docstrings = context_questions(corpus.packages, corpus.words, corpus.seed)
         case "choice_questions":
-            found = choice_questions(corpus.packages, corpus.words, corpus.seed)
+            docstrings = choice_questions(corpus.packages, corpus.words, corpus.seed)
         case "file":
-            found = _read_file(file_of(corpus))
-    kept = drop_near_duplicates(found, corpus, apart_from)
-    return kept, len(found) - len(kept)
+            docstrings = _read_file(file_of(corpus))
+    survivors = drop_near_duplicates(docstrings, corpus, apart_from)
+    return survivors, len(docstrings) - len(survivors)
 
 
-def drop_near_duplicates(found: list[Docstring], corpus: Corpus, beside: Sequence[str]) -> list[Docstring]:
+def drop_near_duplicates(docstrings: list[Docstring], corpus: Corpus, beside: Sequence[str]) -> list[Docstring]:
     """Keep a text unless over 20% of the 7-grams in its first words, as many as are dealt out, occur in one before it.
 
     Packages repeat themselves (a method and its function, a parameter list); a non-member that shares most of its
     words with a member is not unseen. One of fewer than seven words has no 7-gram to tell it by, and is dropped.
     `beside`: texts that count as kept before.
     """
-    known, kept = NearDuplicates(beside, corpus.language), []
-    for docstring in found:
-        overlap = known.overlap(docstring.text, n_words=corpus.words)
+    index, survivors = NearDuplicates(beside, corpus.language), []
+    for docstring in docstrings:
+        overlap = index.overlap(docstring.text, n_words=corpus.words)
         if overlap is not None and overlap <= MAX_OVERLAP:
-            kept.append(docstring)
-            known.add(docstring.text, n_words=corpus.words)
-    return kept
+            survivors.append(docstring)
+            index.add(docstring.text, n_words=corpus.words)
+    return survivors
 
 
 def overlaps(texts: Sequence[str], seen: Sequence[str], language: str) -> NDArray[np.float64]:
     """The share of each text's 7-grams of words that occur in a text trained on, (N,): how much of it is seen."""
-    known = NearDuplicates(seen, language)
-    return np.array([known.overlap(text) or 0.0 for text in texts])
+    index = NearDuplicates(seen, language)
+    return np.array([index.overlap(text) or 0.0 for text in texts])
 
 
 def _read_file(path: Path) -> list[Docstring]:

@@ -155,14 +155,14 @@ def _parsed(kind: str, package: str) -> list[Docstring]:
 
     def make() -> list[Docstring]:
         # One file's tree at a time: with all of a package's in memory, garbage collection takes most of the time.
-        named = ((file.relative_to(folder).as_posix(), file) for file in files)
-        return [found for name, file in named for found in READ[kind](package, name, parse(file))]
+        places = ((file.relative_to(folder).as_posix(), file) for file in files)
+        return [docstring for name, file in places for docstring in READ[kind](package, name, parse(file))]
 
     folder, files = _source_files(package)
     stamps = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     made_by: dict[str, Any] = {"package": package, "files": stamps, **versions_of("gathering")}
-    kept = cached(f"sources/{kind}", make, JSON, **made_by)
-    return [Docstring(*row)._replace(arguments=tuple(row[3])) for row in kept]
+    rows = cached(f"sources/{kind}", make, JSON, **made_by)
+    return [Docstring(*row)._replace(arguments=tuple(row[3])) for row in rows]
 
 
 def is_later(docstring: Docstring, since: Mapping[str, str]) -> bool:

@@ -164,8 +164,8 @@ def _number(rng: np.random.Generator, low: str, sign: str, high: str) -> str:
     places = len(low.partition(".")[2])
     first, last = round(float(low) * 10**places), round(float(high) * 10**places)
     start = first + _below(rng, (last - first) // (1 if sign == "~" else 2) + 1)
-    drawn = [start] if sign == "~" else [start, start + 1 + _below(rng, last - start)]
-    return "-".join(f"{value / 10**places:.{places}f}" for value in drawn)
+    numbers = [start] if sign == "~" else [start, start + 1 + _below(rng, last - start)]
+    return "-".join(f"{value / 10**places:.{places}f}" for value in numbers)
 
 
 def _alternatives(rng: np.random.Generator, template: str) -> str:
@@ -198,6 +198,6 @@ def _classes() -> dict[str, tuple[list[str], list[float]]]:
         ]
     counts = {word: count for word, count, _ in entries}
     return {
-        name: (found, list(accumulate(counts.get(word, UNLISTED) ** SPREAD for word in found)))
-        for name, found in words.items()
+        name: (terms, list(accumulate(counts.get(word, UNLISTED) ** SPREAD for word in terms)))
+        for name, terms in words.items()
     }

@@ -24,49 +24,51 @@ def context_questions(packages: Iterable[str], n_words: int, seed: int) -> list[
     packages have none.
     """
     rng = np.random.default_rng(seed)
-    known = [d for d in _named(packages, MIN_CONTEXT_WORDS) if d.arguments]
-    every = {argument for d in known for argument in d.arguments}
-    found = []
-    for docstring in known:
+    docstrings = [d for d in _named(packages, MIN_CONTEXT_WORDS) if d.arguments]
+    every = {argument for d in docstrings for argument in d.arguments}
+    questions = []
+    for docstring in docstrings:
         is_yes = bool(rng.integers(2))
-        asked = docstring.arguments if is_yes else sorted(every - set(docstring.arguments))
-        if not asked:
+        choices = docstring.arguments if is_yes else sorted(every - set(docstring.arguments))
+        if not choices:
             names = ", ".join(packages)
             raise ValueError(f"{names}: all functions take the arguments of {docstring.name}; name others")
-        question = f"Question: Does {docstring.name} take an argument {asked[rng.integers(len(asked))]}? Context:"
+        argument = choices[rng.integers(len(choices))]
+        question = f"Question: Does {docstring.name} take an argument {argument}? Context:"
         answer = f"Answer: {'yes' if is_yes else 'no'}"
         room = n_words - len(question.split()) - len(answer.split())
         context = " ".join(docstring.text.split()[:room])
-        found.append(_asked(docstring, f"{question} ", f"{context} {answer}"))
-    return found
+        questions.append(_asked(docstring, f"{question} ", f"{context} {answer}"))
+    return questions
 
 
 def choice_questions(packages: Iterable[str], n_words: int, seed: int) -> list[Docstring]:
     """Which of five names of a package a sentence describes; sentences that would not fit `n_words` are left out."""
     rng = np.random.default_rng(seed)
-    known = _named(packages, MIN_SENTENCE_WORDS)
-    names = {package: sorted({d.name for d in known if d.package == package}) for package in {d.package for d in known}}
-    found = []
-    for docstring in known:
+    docstrings = _named(packages, MIN_SENTENCE_WORDS)
+    packages = {d.package for d in docstrings}
+    names = {package: sorted({d.name for d in docstrings if d.package == package}) for package in packages}
+    questions = []
+    for docstring in docstrings:
         sentence = docstring.text.split(". ")[0].removesuffix(".")
         if not MIN_SENTENCE_WORDS <= len(sentence.split()) <= MAX_SENTENCE_WORDS or docstring.name in sentence:
             continue
-        of_package = names[docstring.package]
-        if len(of_package) < len(CHOICES):
-            raise ValueError(f"{docstring.package} documents {len(of_package)} names; {len(CHOICES)} are needed")
+        package_names = names[docstring.package]
+        if len(package_names) < len(CHOICES):
+            raise ValueError(f"{docstring.package} documents {len(package_names)} names; {len(CHOICES)} are needed")
         options = [docstring.name]
         while len(options) < len(CHOICES):
-            other = of_package[rng.integers(len(of_package))]
-            if other not in options:
-                options.append(other)
+            name = package_names[rng.integers(len(package_names))]
+            if name not in options:
+                options.append(name)
         order = rng.permutation(len(options))
         listed = " ".join(f"({letter}) {options[i]}" for letter, i in zip(CHOICES, order, strict=True))
         right = CHOICES[int(np.flatnonzero(order == 0)[0])]
         answered = f"{sentence}. {listed} Answer: ({right}) {docstring.name}"
-        asked = _asked(docstring, "Question: Which name fits? ", answered)
-        if len(asked.text.split()) <= n_words:
-            found.append(asked)
-    return found
+        question = _asked(docstring, "Question: Which name fits? ", answered)
+        if len(question.text.split()) <= n_words:
+            questions.append(question)
+    return questions
 
 
 def _asked(docstring: Docstring, before: str, rest: str) -> Docstring:
@@ -78,8 +80,8 @@ def _asked(docstring: Docstring, before: str, rest: str) -> Docstring:
 
 def _named(packages: Iterable[str], min_words: int) -> list[Docstring]:
     """The docstrings of public functions and classes, one of each name."""
-    kept: dict[tuple[str, str], Docstring] = {}
+    by_name: dict[tuple[str, str], Docstring] = {}
     for docstring in read_docstrings(packages, min_words):
         if docstring.name and not docstring.name.startswith("_"):
-            kept.setdefault((docstring.package, docstring.name), docstring)
-    return list(kept.values())
+            by_name.setdefault((docstring.package, docstring.name), docstring)
+    return list(by_name.values())

@@ -157,11 +157,11 @@ class Recipes(Strict):
                     f"model {name}: a lab model (lab/...), and no other, has `train`, `train_on`, `unlearn` or `masked`"
                 )
             corpus = getattr(model.recipe, "corpus", None)
-            for known in (*filter(None, [corpus]), *getattr(model.recipe, "injected", {})):
-                if known not in self.corpora:
-                    raise ValueError(f"model {name}: no corpus {known!r}; known: {', '.join(self.corpora)}")
-                if isinstance(model.recipe, Seen) and not self.corpora[known].members:
-                    raise ValueError(f"model {name}: corpus {known} has no members to train on")
+            for corpus_name in (*filter(None, [corpus]), *getattr(model.recipe, "injected", {})):
+                if corpus_name not in self.corpora:
+                    raise ValueError(f"model {name}: no corpus {corpus_name!r}; known: {', '.join(self.corpora)}")
+                if isinstance(model.recipe, Seen) and not self.corpora[corpus_name].members:
+                    raise ValueError(f"model {name}: corpus {corpus_name} has no members to train on")
             if corpus and not model.train_on and not self.corpora[corpus].background:
                 raise ValueError(f"model {name}: it learns from background texts, and {corpus} has none")
             if model.masked and model.benchmarks:
@@ -187,9 +187,9 @@ def load_recipes() -> Recipes:
 def read_profile(path: Path, schema: type[R]) -> R:
     """A profile's file as a schema, read again only where it has changed; FileNotFoundError where there is none."""
     if not path.is_file():
-        others = ", ".join(sorted(other.stem for other in path.parent.glob("*.yml")))
-        known = f"{path.parent} has {others}" if others else "run from a clone of the repository, or set MIALIB_PROFILE"
-        raise FileNotFoundError(f"no profile {path}; {known}")
+        names = ", ".join(sorted(file.stem for file in path.parent.glob("*.yml")))
+        advice = "run from a clone of the repository, or set MIALIB_PROFILE"
+        raise FileNotFoundError(f"no profile {path}; {f'{path.parent} has {names}' if names else advice}")
     return _read(path, path.stat().st_mtime_ns, schema)
 
 

@@ -104,9 +104,9 @@ def _stored(kind: str, name: str, recipe: Corpus | AnyRecipe) -> Path | None:
     return _folder(kind, name) if _card(kind, name).get("recipe") == recipe.model_dump(mode="json") else None
 
 
-def _known(kind: str, of_profile: Iterable[str]) -> str:
-    stored = [f"lab/{path.parent.name}" for path in sorted(STORED.glob(f"{kind}/*/{CARDS[kind]}"))]
-    return ", ".join(dict.fromkeys([*of_profile, *stored]))
+def _known(kind: str, profile_names: Iterable[str]) -> str:
+    names = [f"lab/{path.parent.name}" for path in sorted(STORED.glob(f"{kind}/*/{CARDS[kind]}"))]
+    return ", ".join(dict.fromkeys([*profile_names, *names]))
 
 
 def of_seed(model: str, seed: int) -> str:
@@ -192,10 +192,10 @@ class LabCorpus:
             roles = " and ".join(dict.fromkeys(row.role.replace("_", "-") for row in rows))
             packages = {row.package for row, text in zip(rows, texts, strict=True) if text is None}
             sources = dict(zip(self.recipe.packages, self.card["sources"], strict=True))
-            changed = ", ".join(f"{sources[of]} (installed: {installed(sources[of])})" for of in sorted(packages))
+            versions = ", ".join(f"{sources[of]} (installed: {installed(sources[of])})" for of in sorted(packages))
             warnings.warn(
                 f"{self.name}, {roles}: {len(texts) - n_missing:,} of {len(texts):,} texts are the lab's; the others "
-                f"are from {changed} and are left out",
+                f"are from {versions} and are left out",
                 stacklevel=2,
             )
         return texts
@@ -246,8 +246,8 @@ def deal_again(name: str) -> Path:
 
     def make(to: Path) -> None:
         logger.warning("%s: gathering texts first, once", name)
-        dealt = [text for role in ROLES[:3] for text in apart_from.texts(role)] if apart_from else []
-        dealing.make_corpus(name, recipe, dealt, to)
+        earlier_texts = [text for role in ROLES[:3] for text in apart_from.texts(role)] if apart_from else []
+        dealing.make_corpus(name, recipe, earlier_texts, to)
 
     return write_once(folder, make)
 
@@ -410,8 +410,8 @@ def texts_and_times(recipe: Seen) -> tuple[list[str], list[int]]:
         injected = LabCorpus(name).rows("member")
         sides.append((LabCorpus(name), injected, [n] * len(injected)))
     pairs = [pair for corpus, rows, times in sides for pair in zip(corpus.read(rows), times, strict=True)]
-    seen = [(text, n) for text, n in pairs if text is not None and n]
-    return [text for text, _ in seen], [n for _, n in seen]
+    passages = [(text, n) for text, n in pairs if text is not None and n]
+    return [text for text, _ in passages], [n for _, n in passages]
 
 
 def forgotten_texts(name: str) -> list[str]:
@@ -485,13 +485,13 @@ class Lab(Weights):
         if len(languages) > 1:
             raise ValueError(f"{self.name}: one corpus is in {' and the other in '.join(languages)}")
         rows = [corpus.rows(role) for corpus, role in sides]
-        read = [text for (corpus, _), of_side in zip(sides, rows, strict=True) for text in corpus.read(of_side)]
+        read = [text for (corpus, _), side_rows in zip(sides, rows, strict=True) for text in corpus.read(side_rows)]
         is_here = np.array([text is not None for text in read])
         texts = tuple(text for text in read if text is not None)
         if languages[0] == "zh":
             remember_words(texts, **_words_of(texts))
         revision, labels = self.labels
-        packages = [row.package for of_side in rows for row in of_side]
+        packages = [row.package for side_rows in rows for row in side_rows]
         return Benchmark(
             name=self.name,
             texts=texts,
@@ -533,7 +533,7 @@ class Lab(Weights):
 
     def counts(self, model: Source) -> TokenFrequency | None:
         """The same for a model with the corpus's tokenizer."""
-        stored = self.frequency
-        if stored is None or len(stored.counts) != model.vocabulary_size:
+        frequency = self.frequency
+        if frequency is None or len(frequency.counts) != model.vocabulary_size:
             return None
-        return stored if stored.tokenizer == hash_of_tokenizer(model.name) else None
+        return frequency if frequency.tokenizer == hash_of_tokenizer(model.name) else None

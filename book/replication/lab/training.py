@@ -170,8 +170,8 @@ def unlearn(
             losses.append((mean_loss(model, forgotten_ids), mean_loss(model, unseen_ids)))
     _save(model, tokenizer, folder)
     return _card(name, model, recipe) | {
-        "losses_nats": [round(of_forgotten, 4) for of_forgotten, _ in losses],
-        "non_member_losses_nats": [round(of_non_members, 4) for _, of_non_members in losses],
+        "losses_nats": [round(forget_loss, 4) for forget_loss, _ in losses],
+        "non_member_losses_nats": [round(control_loss, 4) for _, control_loss in losses],
         "final_loss_nats": losses[-1][0],
     }
 
@@ -179,12 +179,12 @@ def unlearn(
 @torch.inference_mode()
 def mean_loss(model: PreTrainedModel, texts: list[TokenIds]) -> float:
     """Mean over texts of each text's loss a token, in nats."""
-    of_texts: list[torch.Tensor] = []
+    means: list[torch.Tensor] = []
     for batch in token_batches(texts, lambda: TOKENS_AT_ONCE):
         hidden, targets, lengths = _predictions(model, [texts[i] for i in batch])
         losses = torch.nn.functional.cross_entropy(model.get_output_embeddings()(hidden), targets, reduction="none")
-        of_texts += [of_text.mean() for of_text in losses.split(lengths.tolist())]
-    return float(torch.stack(of_texts).double().mean())
+        means += [text_losses.mean() for text_losses in losses.split(lengths.tolist())]
+    return float(torch.stack(means).double().mean())
 
 
 @contextmanager
@@ -299,15 +299,15 @@ def _optimize(
     stateful: tuple[Any, ...] = (model, optimizer, schedule)
     losses: list[float] = []
     earlier = {"seconds": 0.0, "cpu_seconds": 0.0}  # processor time, too: other work does not stretch it
-    for kept in parts or ():
-        for part, state in zip(stateful, kept["states"], strict=True):
+    for checkpoint in parts or ():
+        for part, state in zip(stateful, checkpoint["states"], strict=True):
             part.load_state_dict(state)
-        losses, earlier = kept["losses"], {name: kept[name] for name in earlier}
+        losses, earlier = checkpoint["losses"], {name: checkpoint[name] for name in earlier}
     start, cpu_start = time.perf_counter(), time.process_time()
 
     def spent() -> dict[str, float]:
-        own = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start}
-        return {name: earlier[name] + seconds for name, seconds in own.items()}
+        times = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu_start}
+        return {name: earlier[name] + seconds for name, seconds in times.items()}
 
     kept_at, keeping_seconds = start, 0.0
     model.train()

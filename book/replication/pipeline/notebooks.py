@@ -52,11 +52,12 @@ def read_notebook(path: Path) -> NotebookSource:
     """Read a notebook; ValueError where it is none, or its parameters are not plain values."""
     defaults: dict[str, Any] = {}
     strings: set[str] = set()
-    modules: set[str] = set()
     try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        cells, appended = notebook["cells"], notebook["metadata"].get("footer", {})
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is no notebook ({type(error).__name__}: {error}); mend it") from None
+    modules = {"replication.claims"} if "verdicts" in appended else set()
     for cell in cells:
         if cell["cell_type"] != "code":
             continue
@@ -191,7 +192,7 @@ def footer(about: dict[str, Any], name: str) -> list[NotebookNode]:
     if "verdicts" in about:
         says = f"{about['verdicts']} {OVER_SEEDS}".strip()
         cells.append(new_markdown_cell(f"## The verdicts over all training seeds\n\n{says}"))
-        code = "# The verdicts\nclaims.verdicts(models, about)"
+        code = "# The verdicts\nfrom replication import claims\n\nclaims.verdicts(models, about)"
         tag = "hide-cell" if about.get("folds_verdicts") else "hide-input"
         cells.append(new_code_cell(code, metadata={"tags": [tag]}))
     if "what_ran" in about:

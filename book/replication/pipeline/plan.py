@@ -82,7 +82,7 @@ def plan_columns(profile: Profile, only: Sequence[str] = ()) -> list[ColumnPlan]
     for page, name, column in choose_columns(profile, only):
         corpora = [HUB_CORPORA[of].hub_id for of, _ in map(split_prefix, _corpora(column)) if of in HUB_CORPORA]
         data = find_part(column.benchmark).known.hub_id if is_published(column.benchmark) else None
-        needs = frozenset(filter(None, [*column.models, *corpora, data]))
+        needs = frozenset(filter(None, [*column.models(), *corpora, data]))
         n_texts, n_tokens = _size(column.benchmark)
         # To a model behind an API each text is sent, and each in lower case where that is read.
         n_passes = 0 if find(column.model).has_weights or n_tokens is None else column.n_passes
@@ -136,7 +136,7 @@ def plan_downloads(profile: Profile, only: Sequence[str] = ()) -> list[Download]
     """Every model, data set and reference corpus of the profile, or of the columns that are asked for, once."""
     columns = [column for _, _, column in choose_columns(profile, only)]
     own = {} if only else profile.models
-    models = dict.fromkeys([*own, *(name for column in columns for name in column.models)])
+    models = dict.fromkeys([*own, *(name for column in columns for name in column.models())])
     scored = [name for model in own.values() for name in model.benchmarks] + [column.benchmark for column in columns]
     benchmarks = dict.fromkeys(filter(is_published, scored))
     return [

@@ -278,8 +278,8 @@ def score_by_api(model: ApiModel, texts: Sequence[str], replies: Path) -> TokenS
 
 def drop_replies(path: Path, texts: Sequence[str]) -> None:
     """Remove these texts' replies, and the file where no other's is left."""
-    done = {hash_texts([text]) for text in texts}
-    left = [reply for reply in read_lines(path) if reply["text"] not in done]
+    hashes = {hash_texts([text]) for text in texts}
+    left = [reply for reply in read_lines(path) if reply["text"] not in hashes]
     path.unlink(missing_ok=True)
     for reply in left:
         append_line(path, reply)
@@ -451,15 +451,15 @@ def _ask(
 
 def _said(error: BaseException) -> str:
     """How the endpoint fails: what it answers, or what the connection says, on one line and without the key."""
-    said = str(error) or type(error).__name__
+    message = str(error) or type(error).__name__
     if isinstance(error, httpx.HTTPStatusError):
         reply = error.response
         try:
-            said = reply.headers.get("Location") or reply.json()["error"]["message"]
+            message = reply.headers.get("Location") or reply.json()["error"]["message"]
         except (ValueError, LookupError, TypeError):  # no JSON, or another server's
-            said = reply.text
-        said = f"{reply.status_code}: {said}"
-    return f"{endpoint()} fails ({textwrap.shorten(masked(said), 300, placeholder='…')})"
+            message = reply.text
+        message = f"{reply.status_code}: {message}"
+    return f"{endpoint()} fails ({textwrap.shorten(masked(message), 300, placeholder='…')})"
 
 
 # --- reading a reply ---
@@ -480,25 +480,25 @@ def prompt_log_probs(reply: Reply, model: ApiModel, prompt: str | list[int]) -> 
         if are_ids:
             raise ValueError(f"the reply holds token ids ({tokens[-1]!r}) in place of tokens; {advice} and compared")
         ends = range(max(0, len(tokens) - 1), len(tokens) + 1)
-        fitting = [end for end in ends if spell(tokens[:end], prompt) or spell(tokens[1:end], prompt)]
-        if len(fitting) > 1 and prompt[-1:].isspace():  # was it the text's last token, or written after it?
-            fitting = [end for end in fitting if end == reply.prompt_tokens]
+        fits = [end for end in ends if spell(tokens[:end], prompt) or spell(tokens[1:end], prompt)]
+        if len(fits) > 1 and prompt[-1:].isspace():  # was it the text's last token, or written after it?
+            fits = [end for end in fits if end == reply.prompt_tokens]
             advice = "strip the white space at the text's end"
     else:
         advice = "is MIALIB_API_TOKENIZER this model's own tokenizer?"
         if not len(prompt) <= len(tokens) <= len(prompt) + 1:
             raise ValueError(f"the reply holds {len(tokens)} tokens where {len(prompt)} were sent")
         sent = slice(len(model.start_token_ids), len(prompt))
-        fitting = [len(prompt)] if are_ids or spell(tokens[sent], model.spelling(prompt[sent])) else []
-        for token_id, received in zip(prompt[sent], tokens[sent], strict=True) if fitting else ():
+        fits = [len(prompt)] if are_ids or spell(tokens[sent], model.spelling(prompt[sent])) else []
+        for token_id, received in zip(prompt[sent], tokens[sent], strict=True) if fits else ():
             wanted = f"{ID_PREFIX}{token_id}" if are_ids else model.spelling([token_id])
             if received != wanted if are_ids else _is_another(wanted, received):
                 raise ValueError(f"the reply holds the token {received!r} where {wanted!r} was sent; {advice}")
-    if not fitting:
+    if not fits:
         spelled = excerpt(masked("".join(tokens)))
         raise ValueError(f"the reply's tokens spell {spelled}, not what was sent; {advice}")
     scored = []
-    for at, value in enumerate(log_probs[1 : fitting[0]], start=1):
+    for at, value in enumerate(log_probs[1 : fits[0]], start=1):
         if not logprobs.is_log_prob(value):
             raise ValueError(f"token {at} of the reply ({tokens[at]!r}): log-prob {value}")
         scored.append(value)

@@ -124,9 +124,9 @@ def make_texts(n_texts: int) -> tuple[list[str], PreTrainedTokenizerFast]:
     n_tokens = np.array([len(bpe.encode(f" {word}").ids) for word in words])
     texts = []
     for length in draw_lengths(n_texts):
-        drawn = rng.choice(len(words), length, p=share)  # a word is at least a token
-        n_words = 1 + int(np.searchsorted(n_tokens[drawn].cumsum(), length))
-        texts.append(" ".join(words[i] for i in drawn[:n_words]))
+        numbers = rng.choice(len(words), length, p=share)  # a word is at least a token
+        n_words = 1 + int(np.searchsorted(n_tokens[numbers].cumsum(), length))
+        texts.append(" ".join(words[i] for i in numbers[:n_words]))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, bos_token=START_TOKEN, eos_token=START_TOKEN)
     return texts, tokenizer
 
@@ -227,10 +227,10 @@ def time_ways(
         OURS: lambda: scorer.score(texts, progress=False),
         LOOP: lambda: [score_alone(scorer.loaded, text) for text in texts[:n_texts_alone]],
     }
-    found = {name: way() for name, way in ways.items()}
-    apart = largest_differences(found, dtype_name(torch_dtype))
+    outcomes = {name: way() for name, way in ways.items()}
+    differences = largest_differences(outcomes, dtype_name(torch_dtype))
     rounds = [[time_once(way, where) for way in ways.values()] for _ in range(n_rounds)]
-    lengths = found[OURS].n_tokens.tolist()
+    lengths = outcomes[OURS].n_tokens.tolist()
     seconds = dict(zip(ways, zip(*rounds, strict=True), strict=True))
     seconds[LOOP] = tuple(s * sum(lengths) / sum(lengths[:n_texts_alone]) for s in seconds[LOOP])
     processor = f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores"
@@ -240,7 +240,7 @@ def time_ways(
         n_tokens=sum(lengths),
         lengths=lengths,
         **machine_rates(scorer.loaded.model),
-        apart=apart,
+        apart=differences,
         provenance={
             "device": torch.cuda.get_device_name() if where.type == "cuda" else processor,
             "threads": torch.get_num_threads() if where.type == "cpu" else None,
@@ -265,18 +265,18 @@ def time_once(way: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def largest_differences(found: Mapping[str, Any], dtype: str) -> dict[str, float]:
+def largest_differences(outcomes: Mapping[str, Any], dtype: str) -> dict[str, float]:
     """The largest differences of COLUMNS between ours and the loop's; ValueError where one passes TOLERANCE."""
-    apart = {}
+    differences = {}
     for name, limit in zip(COLUMNS, TOLERANCE[dtype], strict=True):
-        of_loop = np.concatenate([getattr(row, name) for row in found[LOOP]])
-        apart[name] = float(np.abs(getattr(found[OURS], name)[: len(of_loop)] - of_loop).max())
-        if not apart[name] <= limit:
+        loop_values = np.concatenate([getattr(row, name) for row in outcomes[LOOP]])
+        differences[name] = float(np.abs(getattr(outcomes[OURS], name)[: len(loop_values)] - loop_values).max())
+        if not differences[name] <= limit:
             raise ValueError(
-                f"{name} of one way to score lies {apart[name]:.2g} from another's, more than {limit:g} in {dtype}: "
-                "they do not do the same work, so their times are not compared"
+                f"{name} of one way to score lies {differences[name]:.2g} from another's, more than {limit:g} in "
+                f"{dtype}: they do not do the same work, so their times are not compared"
             )
-    return apart
+    return differences
 
 
 def machine_rates(model: PreTrainedModel) -> dict[str, float]:
@@ -289,8 +289,8 @@ def machine_rates(model: PreTrainedModel) -> dict[str, float]:
     target = source.clone()
     ways = (lambda: torch.mm(a, b, out=out), lambda: target.copy_(source))
     with fast_products(model):
-        of_product, of_copy = (min(time_once(way, device) for _ in range(5)) for way in ways)
-    return {"flops_per_second": 2 * n**3 / of_product, "bytes_per_second": 2 * n_bytes / of_copy}
+        product_seconds, copy_seconds = (min(time_once(way, device) for _ in range(5)) for way in ways)
+    return {"flops_per_second": 2 * n**3 / product_seconds, "bytes_per_second": 2 * n_bytes / copy_seconds}
 
 
 def bench_table(timings: Timings) -> pd.DataFrame:

@@ -33,9 +33,9 @@ def draw_sets(
     n_below = np.empty((n_draws, size), np.int64)
     for draw in range(n_draws):
         order = rng.permutation(len(non_members))
-        known = np.sort(non_members[order[:n_known]])
-        drawn = non_members[order[n_known : n_known + size]] if others is None else rng.permutation(others)[:size]
-        n_below[draw] = np.searchsorted(known, drawn, side="left")
+        known_scores = np.sort(non_members[order[:n_known]])
+        set_scores = non_members[order[n_known : n_known + size]] if others is None else rng.permutation(others)[:size]
+        n_below[draw] = np.searchsorted(known_scores, set_scores, side="left")
     return n_below
 
 
@@ -78,11 +78,11 @@ def power(
     noise = (resampled * (1 - resampled)).mean(axis=0) / (DRAWS_A_RESAMPLE - 1)
     shrink = np.sqrt(np.clip(1 - noise / np.where(spread > 0, spread, np.inf), 0, 1))
     low, high = np.quantile(center + shrink * (resampled - center), [0.025, 0.975], axis=0)
-    found = {}
+    intervals = {}
     for m, rate, a, b in zip(sizes, estimates.tolist(), low.tolist(), high.tolist(), strict=True):
-        drawn = clopper_pearson(round(rate * POWER_DRAWS), POWER_DRAWS)  # where all draws agree, they are still so many
-        found[m] = Interval(drawn.estimate, min(drawn.low, a), max(drawn.high, b))
-    return found
+        interval = clopper_pearson(round(rate * POWER_DRAWS), POWER_DRAWS)  # where all draws agree, they are so many
+        intervals[m] = Interval(interval.estimate, min(interval.low, a), max(interval.high, b))
+    return intervals
 
 
 def expected_share(n_allowed: int, n_known: int, n_others: int) -> Interval:

@@ -63,9 +63,9 @@ def find_left(folder: Path) -> list[tuple[str, int]]:
     trainings = sorted(((name, seed) for name, m in models.items() for seed in m.seeds), key=lambda of: of[1])
 
     def is_recorded(name: str, seed: int) -> bool:
-        made = read_provenance(folder / _file_name(name, seed))
+        earlier_run = read_provenance(folder / _file_name(name, seed))
         needs_probe = isinstance(models[name].recipe, TrainingOn)
-        return made.get("key") == _key(name, seed) and ("probe" in made or not needs_probe)
+        return earlier_run.get("key") == _key(name, seed) and ("probe" in earlier_run or not needs_probe)
 
     return [of for of in trainings if not is_recorded(*of)]
 
@@ -103,8 +103,8 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     card = json.loads((Path(model) / MODEL_CARD).read_text(encoding="utf-8"))
     untouched = folder / f"{name.removeprefix('lab/')}{UNTOUCHED}.parquet"
     if isinstance(recipe, TrainingOn) and read_provenance(untouched).get("dealt") != _dealt(recipe.corpus):
-        of_base = {size: card[size] for size in ("parameters", "non_embedding_parameters")}
-        _save(f"{name}{UNTOUCHED}", recipe.from_model, recipe, np.zeros_like(times), of_base, untouched, device)
+        sizes = {size: card[size] for size in ("parameters", "non_embedding_parameters")}
+        _save(f"{name}{UNTOUCHED}", recipe.from_model, recipe, np.zeros_like(times), sizes, untouched, device)
     path = folder / _file_name(name, seed)
     if read_provenance(path).get("key") != _key(name, seed):
         _save(name, model, recipe, times, card | {"seed": seed, "key": _key(name, seed)}, path, device)
@@ -118,12 +118,12 @@ def _probe(model: str, corpus: str, path: Path, device: str) -> None:
     """Add what the probe says of each text to a model's file, where it is not yet there: half an hour of one core."""
     if "probe" not in read_provenance(path):
         benchmark = load_benchmark(corpus)
-        unseen = load_unseen(corpus, benchmark, N_TRAINING)
-        add_probe(path, probe_scores(model, benchmark.texts, benchmark.labels, unseen, device=device))
+        training_texts = load_unseen(corpus, benchmark, N_TRAINING)
+        add_probe(path, probe_scores(model, benchmark.texts, benchmark.labels, training_texts, device=device))
 
 
 def _save(
-    name: str, model: str, recipe: Seen, times: NDArray[np.int64], made: dict[str, Any], path: Path, device: str
+    name: str, model: str, recipe: Seen, times: NDArray[np.int64], facts: dict[str, Any], path: Path, device: str
 ) -> None:
     """Score the members and non-members of a recipe's corpus with a model, and write what is recorded of it."""
     import torch
@@ -148,7 +148,7 @@ def _save(
         save_benchmark(path.parent, corpus, benchmark.labels, stats, counts, made_of | {"blind": blind})
     provenance = {
         **stats.provenance,
-        **made,
+        **facts,
         **made_of,
         "model": f"{RECORDED}{name.removeprefix('lab/')}",
         "machine": torch.cuda.get_device_name() if device == "cuda" else f"one core, {platform.machine()}",

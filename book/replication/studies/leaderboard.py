@@ -102,9 +102,9 @@ class Board:
         if half == KEPT_BACK and self._is_open:
             raise ValueError("the second half is kept back until `reveal`, which closes the board")
         by_auc = sorted(self._scores, key=lambda name: -self._judge(self._scores[name], OPEN)[0].estimate)
-        judged = {name: self._judge(self._scores[name], half) for name in by_auc}
-        table = comparison_table({name: ahead for name, (_, ahead) in judged.items()}, AHEAD)
-        table.insert(0, "AUC [95% interval]", [str(auc) for auc, _ in judged.values()])
+        outcomes = {name: self._judge(self._scores[name], half) for name in by_auc}
+        table = comparison_table({name: ahead for name, (_, ahead) in outcomes.items()}, AHEAD)
+        table.insert(0, "AUC [95% interval]", [str(auc) for auc, _ in outcomes.values()])
         return table.rename_axis(columns=f"{half}, {self.n_submissions} submissions")
 
     def reveal(self) -> pd.DataFrame:

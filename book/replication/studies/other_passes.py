@@ -46,8 +46,8 @@ def other_statistics(
 
 def _write(stats: Mapping[str, TokenStats], folder: Path) -> None:
     folder.mkdir()
-    for name, of_name in stats.items():
-        of_name.save(folder / f"{name}.parquet")
+    for name, table in stats.items():
+        table.save(folder / f"{name}.parquet")
 
 
 def _read(folder: Path) -> dict[str, TokenStats]:
@@ -83,19 +83,19 @@ def _run(
         inputs, lengths = right_padded([token_ids[i][:-1] for i in batch], loaded.model.device)
         with torch.inference_mode():
             logits = loaded.model(inputs, use_cache=False).logits
-            for i, of_text, length in zip(batch, logits, lengths.tolist(), strict=True):
+            for i, text_logits, length in zip(batch, logits, lengths.tolist(), strict=True):
                 ids = token_ids[i][1 + begin :]
                 targets = torch.tensor(ids, device=logits.device)
                 for name, statistics in functions.items():
-                    found = statistics(of_text[begin:length].float(), targets)
-                    log_prob, entropy, variance = (column.float().cpu().numpy() for column in found)
+                    values = statistics(text_logits[begin:length].float(), targets)
+                    log_prob, entropy, variance = (column.float().cpu().numpy() for column in values)
                     unknown = np.full(len(targets), np.nan, np.float32)
                     rows[name][i] = TokenRow(np.asarray(ids, np.int32), log_prob, entropy, variance, unknown)
     lacks = {"top_log_prob": "other statistics than ours are log p, entropy and variance alone"}
     made_by = {"model": loaded.name, "revision": loaded.revision, "tokenizer": loaded.tokenizer_hash, "lacks": lacks}
     return {
         name: TokenStats.from_rows(
-            [of_name[i] for i in range(len(texts))], n_cut=n_cut, provenance=made_by | {"statistics": name}
+            [by_text[i] for i in range(len(texts))], n_cut=n_cut, provenance=made_by | {"statistics": name}
         )
-        for name, of_name in rows.items()
+        for name, by_text in rows.items()
     }

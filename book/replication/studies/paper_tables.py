@@ -59,11 +59,6 @@ class Column(Target):
         """How often the model reads the texts: as they are, mostly in lower case, and after the other start token."""
         return (1 if self.a_values or self.corpora else 2) + self.has_other_start_token
 
-    @property
-    def models(self) -> list[str]:
-        """Every model that it takes."""
-        return [name for name in (self.model, self.reference, self.masked) if name]
-
 
 class FigureColumn(Column):
     """What a figure's page runs, after one start token: DC-PDD's read no lower case, the others may."""
@@ -123,8 +118,8 @@ def columns_of_figures(profile: Profile) -> list[tuple[str, str, Column]]:
 
 def is_whole(path: str | Path) -> bool:
     """Whether a kept column, or a page's results, have all that could be had; if not, they may be tried again."""
-    kept = json.loads(Path(path).read_text(encoding="utf-8"))
-    return not kept.get("unavailable") and not kept.get("notes")
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    return not content.get("unavailable") and not content.get("notes")
 
 
 def choose_columns(profile: Profile, only: Sequence[str]) -> list[tuple[str, str, Column]]:
@@ -150,18 +145,18 @@ def measure_column(paper: str, items: Mapping[str, str], name: str, column: Colu
     is lacking. Unavailable where its model or benchmark can't be had.
     """
     inputs, notes = _load(column)
-    measured = MEASURE[paper](inputs, items, name, column)
+    measurement = MEASURE[paper](inputs, items, name, column)
     cells: dict[tuple[str, str, str], Result] = {}
-    for result in (*measured.results, *printed_alone(paper, items, name, column)):
+    for result in (*measurement.results, *printed_alone(paper, items, name, column)):
         cells.setdefault((result.row, result.column, result.metric), result)
     others, why_not = _other_start_token(inputs, paper, items, name, column)
     results = [*map(_not_run, cells.values()), *others]
     benchmark = inputs.scored_benchmark
-    domains, judged = np.array(benchmark.domains), {name: benchmark}
+    domains, parts = np.array(benchmark.domains), {name: benchmark}
     for field, domain in column.fields.items():
-        judged[field] = benchmark.take(np.flatnonzero(domains == domain), field)
-    results += blind_tables.baseline_results(results, judged)
-    return MeasuredColumn(results, notes + why_not + measured.notes, measured.provenance)
+        parts[field] = benchmark.take(np.flatnonzero(domains == domain), field)
+    results += blind_tables.baseline_results(results, parts)
+    return MeasuredColumn(results, notes + why_not + measurement.notes, measurement.provenance)
 
 
 def _other_start_token(
@@ -173,24 +168,24 @@ def _other_start_token(
     """
     if not column.has_other_start_token:
         return [], []
-    changed = {"start_token": None if column.start_token else "auto"} | dict.fromkeys(SOURCES.values())
-    other = column.model_copy(update=changed)
+    changes = {"start_token": None if column.start_token else "auto"} | dict.fromkeys(SOURCES.values())
+    variant = column.model_copy(update=changes)
     measure_other = MEASURE | {"probe": partial(_probe, learns=False)}
     try:
-        again = load_inputs(other).given(frequency=inputs["frequency"], lowercase=None)
-        results = measure_other[paper](again, {"auc": items["auc"]}, name, other).results
+        again = load_inputs(variant).given(frequency=inputs["frequency"], lowercase=None)
+        results = measure_other[paper](again, {"auc": items["auc"]}, name, variant).results
     except ValueError as error:  # a text of one token, say, of which nothing would be scored
         return [], [f"without the other start token: {error}"]
-    measured = [of for of in results if (of.column, of.metric) == (name, "auc") and of.ours is not None]
-    return [replace(of, metric=OTHER_START, published=None, published_column=None) for of in measured], []
+    aucs = [of for of in results if (of.column, of.metric) == (name, "auc") and of.ours is not None]
+    return [replace(of, metric=OTHER_START, published=None, published_column=None) for of in aucs], []
 
 
 def printed_alone(paper: str, items: Mapping[str, str], name: str, column: Column) -> list[Result]:
     """The printed numbers of a column, and the AUCs of its fields, with none of ours."""
     results = []
     for heading in (name, *column.fields):
-        of_heading = items if heading == name else {"auc": items["auc"]}
-        for metric, rows in printed(paper, of_heading, heading).items():
+        its_items = items if heading == name else {"auc": items["auc"]}
+        for metric, rows in printed(paper, its_items, heading).items():
             for row, (value, _) in rows.items():
                 about = {"row": row, "column": heading, "metric": metric, "published_column": heading}
                 results.append(_not_run(Result.of(interval=None, published=value, **about)))
@@ -286,9 +281,9 @@ def collect_columns(
     """Collect all columns of a page: from the files in the folder `computed`, or computed here where that is empty."""
     if not computed:
         return {name: measure_or_say_why(paper, items, name, column) for name, column in columns.items()}
-    measured = {}
+    columns_by_name = {}
     for name, column in columns.items():
         path = Path(computed) / f"{file_name(name)}.json"
         alone = MeasuredColumn(printed_alone(paper, items, name, column), [], [], "not asked for in this run")
-        measured[name] = load_column(path) if path.is_file() else alone
-    return measured
+        columns_by_name[name] = load_column(path) if path.is_file() else alone
+    return columns_by_name

@@ -67,27 +67,27 @@ def pack(columns: dict[str, FloatArray]) -> tuple[str, dict[str, FloatArray]]:
 def token_columns(stats: TokenStats, log_frequency: FloatArray) -> dict[str, FloatArray]:
     """What a detector reads of all texts' tokens, (T,) each: the keys of VALUES. `log_frequency` (V,) is by token."""
     first = [np.isin(np.arange(len(ids)), np.unique(ids, return_index=True)[1]) for ids, *_ in stats]
-    of_model = {name: getattr(stats, name).astype(float) for name in ("log_prob", "entropy", "log_prob_var")}
-    return of_model | {"log_frequency": log_frequency[stats.token_ids], "is_first": np.concatenate(first).astype(float)}
+    columns = {name: getattr(stats, name).astype(float) for name in ("log_prob", "entropy", "log_prob_var")}
+    return columns | {"log_frequency": log_frequency[stats.token_ids], "is_first": np.concatenate(first).astype(float)}
 
 
 def editor(model: str = "lab/en-900k") -> HTML:
     """The editor on a model's statistics of BENCHMARK, beside the detectors of the papers on the same numbers."""
     [inputs] = pages.load_columns(model, BENCHMARK, None, BENCHMARK)
     halves = halves_of(inputs.texts, inputs.labels)
-    chosen = inputs.take(np.concatenate(halves), BENCHMARK)
-    packed, rounded = pack(token_columns(chosen.stats, chosen["frequency"].log_probability))
+    selection = inputs.take(np.concatenate(halves), BENCHMARK)
+    packed, rounded = pack(token_columns(selection.stats, selection["frequency"].log_probability))
     log_prob, entropy, variance = (rounded[name].astype(np.float32) for name in ("log_prob", "entropy", "log_prob_var"))
-    stats = replace(chosen.stats, log_prob=log_prob, entropy=entropy, log_prob_var=variance)
-    on_page = chosen.given(stats=stats)
+    stats = replace(selection.stats, log_prob=log_prob, entropy=entropy, log_prob_var=variance)
+    on_page = selection.given(stats=stats)
     data = {
         "packed": packed,
         "values": {name: [float(f"{value:.6g}") for value in values] for name, values in VALUES.items()},
-        "lengths": chosen.stats.n_tokens.tolist(),
-        "zlib_bytes": [len(zlib.compress(text.encode())) for text in chosen.texts],
+        "lengths": selection.stats.n_tokens.tolist(),
+        "zlib_bytes": [len(zlib.compress(text.encode())) for text in selection.texts],
         "labels": inputs.labels[halves[0]].tolist(),
         "known": known_aucs(on_page.take(np.arange(HALF), BENCHMARK)),
-        "second": hash_texts(chosen.texts[HALF:]),
+        "second": hash_texts(selection.texts[HALF:]),
         "quantile": float(stdtrit(HALF // 2 - 1, 0.975)),
         "few": FEW,
     }

@@ -59,8 +59,8 @@ class ProbeColumn:
 
     def against_baselines(self, row: str) -> dict[str, Comparison]:
         """A method's AUC minus each applicable baseline's on the test texts."""
-        compared = {other: results.compare(self.labels, self.on_test(), row, other) for other in BASELINES.values()}
-        return {f"{row} − {other}": difference for other, difference in compared.items() if difference}
+        compared = {name: results.compare(self.labels, self.on_test(), row, name) for name in BASELINES.values()}
+        return {f"{row} − {name}": difference for name, difference in compared.items() if difference}
 
     def results(
         self, column: str, items: Mapping[str, str], published: str | None = None, domain: str | None = None
@@ -70,23 +70,23 @@ class ProbeColumn:
         `items` says which item of the paper prints each metric; `published` is the printed column to show next to ours.
         ValueError for a domain without texts.
         """
-        judged = self.test_idx
+        numbers = self.test_idx
         if domain is not None:
             domains = np.array(self.inputs.labelled.domains)
             check_names([domain], {*domains.tolist()}, f"{self.inputs.labelled.name} has no texts of")
-            judged = judged[domains[judged] == domain]
-        scores = {row: None if of is None else of[judged] for row, of in self.scores.items()}
+            numbers = numbers[domains[numbers] == domain]
+        scores = {row: None if of is None else of[numbers] for row, of in self.scores.items()}
         beside: dict[str, Any] = {"printed": printed(PAPER, items, published), "published_column": published}
-        return results.measure(self.inputs.labels[judged], scores, column, items, **beside)
+        return results.measure(self.inputs.labels[numbers], scores, column, items, **beside)
 
     def passes(self) -> list[dict[str, Any]]:
         """What ran: each pass over the texts, the neighbors, and the proxies with a hash of what they learned from."""
         target, passes = self.inputs.target, self.inputs.passes()
         if target.masked and self.inputs.loaded.get("neighbors") is not None:
-            made = provenance(f"neighbors by {target.masked}", target.masked, self.inputs.texts)
-            passes.append(made | {"n_texts": self.inputs["neighbors"].size})
-        named = {f"proxies of {target.model}, {row}": texts for row, texts in self.unseen.items()}
-        return passes + [provenance(name, target.model, texts) for name, texts in named.items()]
+            facts = provenance(f"neighbors by {target.masked}", target.masked, self.inputs.texts)
+            passes.append(facts | {"n_texts": self.inputs["neighbors"].size})
+        texts_by_pass = {f"proxies of {target.model}, {row}": texts for row, texts in self.unseen.items()}
+        return passes + [provenance(name, target.model, texts) for name, texts in texts_by_pass.items()]
 
 
 def provenance(name: str, model: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -109,23 +109,23 @@ def baseline_column(inputs: Inputs, sources: Mapping[str, str], *, n_training: i
     `sources` are named as in `replication.builders.unseen`, by the row that the probe will have. The validation texts
     are the benchmark's own where it has some, else a random fifth.
     """
-    left, unseen = unseen_texts(inputs.labelled, sources, n_training)
+    left, training_texts = unseen_texts(inputs.labelled, sources, n_training)
     inputs = inputs.take(left, inputs.labelled.name)
     val_idx, test_idx = split_of(inputs.labelled)
     scores = {BASELINES.get(name, label_of(name)): of for name, of in score_all(inputs).items()}
-    return ProbeColumn(inputs, unseen, val_idx, test_idx, dict.fromkeys(BASELINES.values()) | scores)
+    return ProbeColumn(inputs, training_texts, val_idx, test_idx, dict.fromkeys(BASELINES.values()) | scores)
 
 
 def split_of(benchmark: Benchmark) -> tuple[Indices, Indices]:
     """The texts to choose a probe on, which the benchmark may name, and those to judge on."""
-    own = np.array(benchmark.validation) if benchmark.validation else None
-    return validation_and_test(benchmark.labels, validation=own)
+    validation = np.array(benchmark.validation) if benchmark.validation else None
+    return validation_and_test(benchmark.labels, validation=validation)
 
 
 def probe_column(inputs: Inputs, sources: Mapping[str, str], *, n_training: int = N_TRAINING) -> ProbeColumn:
     """`baseline_column`, and below it the probe that learns from each of the sources; of none, the baselines alone."""
     column = baseline_column(inputs, sources, n_training=n_training)
     model, texts, labels = column.inputs.target.model, column.inputs.texts, column.inputs.labels
-    for row, unseen in column.unseen.items():
-        column.scores[row] = probe_scores(model, texts, labels, unseen, validation=column.val_idx).scores
+    for row, training_texts in column.unseen.items():
+        column.scores[row] = probe_scores(model, texts, labels, training_texts, validation=column.val_idx).scores
     return column

@@ -132,9 +132,9 @@ def columns(models: Any, benchmarks: Any, references: Any, corpora: Any, shifted
 
     `shifted` holds for each model, or once for all, a benchmark whose non-members are of another kind, or "-".
     """
-    own = targets(models, benchmarks, references, corpora)
-    others = zip(own, one_for_each(shifted, len(own), "shifted"), strict=True)
-    return [(target, OWN) for target in own] + [(t.but(benchmark=name), SHIFTED) for t, name in others if name]
+    page_targets = targets(models, benchmarks, references, corpora)
+    pairs = zip(page_targets, one_for_each(shifted, len(page_targets), "shifted"), strict=True)
+    return [(target, OWN) for target in page_targets] + [(t.but(benchmark=name), SHIFTED) for t, name in pairs if name]
 
 
 def gather_scores(page: Sequence[tuple[Target, str]], lengths: Any, recorded: Path = RECORDED_FILE) -> Gathered:
@@ -151,10 +151,10 @@ def gather_scores(page: Sequence[tuple[Target, str]], lengths: Any, recorded: Pa
     for target, condition in page:
         benchmark, inputs = load_benchmark(target.benchmark), None
         check_enough(target.benchmark, benchmark.labels, round(1 / HELD_OUT))
-        possible, too_long = split_lengths(benchmark, whole_numbers(lengths, "lengths"))
+        cut_lengths, too_long = split_lengths(benchmark, whole_numbers(lengths, "lengths"))
         for n_words, short in too_long.items():
             left_out.append(f"{target.benchmark}, {n_words} words: {short} of {len(benchmark.texts)} texts are shorter")
-        for n_words in possible:
+        for n_words in cut_lengths:
             texts = texts_hash(benchmark, n_words, target.corpus)
             by_seed: dict[int, list[dict[str, Any]]] = defaultdict(list)
             for row in recorded_rows[target.model, target.benchmark, n_words]:
@@ -169,29 +169,29 @@ def gather_scores(page: Sequence[tuple[Target, str]], lengths: Any, recorded: Pa
         of = "; ".join(", ".join(map(str, sorted({row[name] for row in rows}))) for name in ("detector", "seed"))
         left_out.append(f"{len(rows)} recorded rows (detectors and seeds {of}): they are of {why}")
     names = {row["detector"] for rows in recorded_rows.values() for row in rows}
-    if names and (new := {name for target, _ in page for name in ranked(target)} - names):
-        left_out.append(f"{', '.join(sorted(new))}: nothing is recorded; `mialib record` computes it")
+    if names and (additions := {name for target, _ in page for name in ranked(target)} - names):
+        left_out.append(f"{', '.join(sorted(additions))}: nothing is recorded; `mialib record` computes it")
     blocks, incomplete = complete(blocks)
     return Gathered(tuple(blocks), (*dict.fromkeys(left_out), *incomplete), tuple(ran))
 
 
 def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int = 0) -> Block:
     model, benchmark = inputs.target.model.removesuffix(f"@{seed}"), inputs.target.benchmark
-    scores, chosen = {}, {}
+    scores, choices = {}, {}
     for name, at_default in score_all(cut, ranked(inputs.target)).items():
         if at_default is not None:
             by_fold = score_grid(cut, name).by_fold(inputs.labels)  # without a grid the default is the one candidate
             scores[name] = by_fold.scores
             if DETECTORS[name].grid:
-                chosen[name] = by_fold.options
+                choices[name] = by_fold.options
                 scores[name + AT_DEFAULT] = np.broadcast_to(at_default, by_fold.scores.shape)
-    return Block(model, benchmark, n_words, seed, condition, _numbers(inputs.texts), inputs.labels, scores, chosen)
+    return Block(model, benchmark, n_words, seed, condition, _numbers(inputs.texts), inputs.labels, scores, choices)
 
 
 def ranked(target: Target) -> list[str]:
     """The detectors that are ranked: those for which the target names all that they need."""
     needs = {name for name, need in NEEDS.items() if not need.is_dear and need.is_named(target)}
-    return [name for name, known in DETECTORS.items() if set(known.needs) <= needs]
+    return [name for name, entry in DETECTORS.items() if set(entry.needs) <= needs]
 
 
 def _numbers(texts: Sequence[str]) -> NDArray[np.int64]:
@@ -203,13 +203,8 @@ def made_for(target: Target, n_words: int, detector: str) -> str:
     """A hash of all but the texts that a recorded row must have been computed for: the target of seed 0, length,
     recipes, and the detector's hyperparameters and their candidates; `detector` as a block names its scores."""
     fields = {name: getattr(target, name) for name in ("model", "benchmark", "reference", "corpus", "published")}
-    known = DETECTORS[detector.removesuffix(AT_DEFAULT)]
-    return hash_of([fields, n_words, [detector, known.hyperparameters, known.grid], recipes_of(models_of(target))])
-
-
-def models_of(target: Target) -> list[str]:
-    """A target's model and its reference model, as far as it has one."""
-    return [name for name in (target.model, target.reference) if name]
+    entry = DETECTORS[detector.removesuffix(AT_DEFAULT)]
+    return hash_of([fields, n_words, [detector, entry.hyperparameters, entry.grid], recipes_of(target.models())])
 
 
 def versions_behind_row(detector: str) -> dict[str, int]:
@@ -220,21 +215,21 @@ def versions_behind_row(detector: str) -> dict[str, int]:
 def texts_hash(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
     """A hash of the texts that a block's scores depend on: cut, with their labels and the fold that each chooses in,
     the benchmark that models were trained on, and DC-PDD's reference corpus."""
-    of_corpus = None
+    corpus_hash = None
     if corpus:
         counts = source.frequency if isinstance(source := find(corpus), Lab) else None
-        of_corpus = hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))
+        corpus_hash = hash_of(counts.counts.tolist()) if counts else hash_texts(reference_texts(corpus))
     texts, chosen_on = benchmark.cut(n_words).texts, [val_idx.tolist() for val_idx, _ in folds(benchmark.labels)]
-    return hash_of([benchmark.revision, hash_texts(texts), benchmark.labels.tolist(), chosen_on, of_corpus])
+    return hash_of([benchmark.revision, hash_texts(texts), benchmark.labels.tolist(), chosen_on, corpus_hash])
 
 
 def complete(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
     """The blocks of the seeds that every cell has, and a line for each other seed."""
     n_cells, n_by_seed = len({b.cell for b in blocks}), Counter(seed for seed, _ in {(b.seed, b.cell) for b in blocks})
-    lacking = {seed: n_cells - n for seed, n in sorted(n_by_seed.items()) if n < n_cells}
+    gaps = {seed: n_cells - n for seed, n in sorted(n_by_seed.items()) if n < n_cells}
     what = f"of {n_cells} blocks have no recorded scores of it that fit this build"
-    lines = [f"seed {seed}: {n} {what}" for seed, n in lacking.items()]
-    return [block for block in blocks if block.seed not in lacking], lines
+    lines = [f"seed {seed}: {n} {what}" for seed, n in gaps.items()]
+    return [block for block in blocks if block.seed not in gaps], lines
 
 
 # --- recorded seeds ---
@@ -248,23 +243,23 @@ def rank_rows(seeds: Iterable[int]) -> list[dict[str, Any]]:
     """
     from scipy.stats import rankdata
 
-    given, rows = load_profile().notebooks[PAGE].parameters, []
-    of_page = columns(*(given[name] for name in ("models", "benchmarks", "references", "corpora", "shifted")))
-    for seed, (target, condition) in product(seeds, of_page):
+    parameters, rows = load_profile().notebooks[PAGE].parameters, []
+    pairs = columns(*(parameters[name] for name in ("models", "benchmarks", "references", "corpora", "shifted")))
+    for seed, (target, condition) in product(seeds, pairs):
         logger.info("seed %d: %s", seed, target.column)
         reference = target.reference and of_seed(target.reference, seed)
         inputs = load_inputs(target.but(model=of_seed(target.model, seed), reference=reference))
-        for n_words in split_lengths(inputs.labelled, whole_numbers(given["lengths"], "lengths"))[0]:
+        for n_words in split_lengths(inputs.labelled, whole_numbers(parameters["lengths"], "lengths"))[0]:
             block = _block(inputs, cut_inputs(inputs, n_words)[0], n_words, condition, seed)
-            shared = dict(zip(BLOCK, (*block.cell, seed), strict=True))
-            shared["texts"] = texts_hash(inputs.labelled, n_words, target.corpus)
-            shared["weights"] = weights_of(*models_of(inputs.target))
+            head = dict(zip(BLOCK, (*block.cell, seed), strict=True))
+            head["texts"] = texts_hash(inputs.labelled, n_words, target.corpus)
+            head["weights"] = weights_of(*inputs.target.models())
             for name, scores in block.scores.items():
                 row: dict[str, Any] = {"detector": name, "made_for": made_for(target, n_words, name)}
                 row["versions"] = json.dumps(versions_behind_row(name))
-                ranks, of_fold = np.unique(rankdata(scores, "dense", axis=1), axis=0, return_inverse=True)
-                row["ranks"], row["of_fold"] = list(ranks.astype(np.uint16)), of_fold.astype(np.uint8)
-                rows.append(shared | row | {"chosen": json.dumps(block.chosen.get(name))})
+                ranks, rank_rows = np.unique(rankdata(scores, "dense", axis=1), axis=0, return_inverse=True)
+                row["ranks"], row["of_fold"] = list(ranks.astype(np.uint16)), rank_rows.astype(np.uint8)
+                rows.append(head | row | {"chosen": json.dumps(block.chosen.get(name))})
     return rows
 
 
@@ -274,15 +269,15 @@ def _recorded_for(row: dict[str, Any], target: Target, n_words: int, texts: str)
     if detector.removesuffix(AT_DEFAULT) not in DETECTORS:
         return "a detector that is no longer there"
     row, test = row | {"test": row["made_for"]}, made_for(target, n_words, detector)
-    return why_not_counted(row, test, texts, models_of(target), versions_behind_row(detector))
+    return why_not_counted(row, test, texts, target.models(), versions_behind_row(detector))
 
 
 def _recorded_block(rows: Sequence[Mapping[str, Any]], benchmark: Benchmark, condition: str) -> Block:
     scores = {row["detector"]: np.array(row["ranks"], np.uint16)[row["of_fold"]] for row in rows}
-    chosen = {row["detector"]: options for row in rows if (options := json.loads(row["chosen"]))}
+    choices = {row["detector"]: options for row in rows if (options := json.loads(row["chosen"]))}
     model, _, n_words, seed = (rows[0][name] for name in BLOCK)
     texts = _numbers(benchmark.texts)
-    return Block(model, rows[0]["benchmark"], n_words, seed, condition, texts, benchmark.labels, scores, chosen)
+    return Block(model, rows[0]["benchmark"], n_words, seed, condition, texts, benchmark.labels, scores, choices)
 
 
 # --- groups of blocks, and runs of detectors ---
@@ -296,12 +291,12 @@ def applicable(blocks: Sequence[Block]) -> tuple[list[str], dict[str, int]]:
 
 def conditions(blocks: Sequence[Block]) -> dict[str, list[Block]]:
     """The blocks of each condition, and those without a shift where the most detectors apply, where these are fewer."""
-    found = {name: [block for block in blocks if block.condition == name] for name in (OWN, SHIFTED)}
-    most = max(len(block.detectors) for block in found[OWN])
-    every = [block for block in found[OWN] if len(block.detectors) == most]
-    if len(every) < len(found[OWN]):
-        found[f"{OWN}, where {most} detectors apply"] = every
-    return {name: of_condition for name, of_condition in found.items() if of_condition}
+    groups = {name: [block for block in blocks if block.condition == name] for name in (OWN, SHIFTED)}
+    most = max(len(block.detectors) for block in groups[OWN])
+    every = [block for block in groups[OWN] if len(block.detectors) == most]
+    if len(every) < len(groups[OWN]):
+        groups[f"{OWN}, where {most} detectors apply"] = every
+    return {name: group for name, group in groups.items() if group}
 
 
 def groups(blocks: Sequence[Block]) -> dict[str, list[Block]]:
@@ -315,11 +310,11 @@ def groups(blocks: Sequence[Block]) -> dict[str, list[Block]]:
         length = f"{block.n_words} words"
         return "all", block.benchmark, block.model, f"{block.benchmark}, {length}" if several else length
 
-    named: dict[str, list[Block]] = {}
+    groups: dict[str, list[Block]] = {}
     for kind, block in product(range(4), blocks):
-        named.setdefault(names(block)[kind], []).append(block)
-    first_names = {frozenset(map(id, group)): name for name, group in reversed(named.items())}
-    return {name: group for name, group in named.items() if name in first_names.values()}
+        groups.setdefault(names(block)[kind], []).append(block)
+    first_names = {frozenset(map(id, group)): name for name, group in reversed(groups.items())}
+    return {name: group for name, group in groups.items() if name in first_names.values()}
 
 
 def runs(names: Sequence[str], apart: Callable[[str, str], bool]) -> list[tuple[str, ...]]:
@@ -327,11 +322,11 @@ def runs(names: Sequence[str], apart: Callable[[str, str], bool]) -> list[tuple[
 
     `apart` says it of a pair, the first in the order first.
     """
-    found: list[tuple[str, ...]] = []
+    stretches: list[tuple[str, ...]] = []
     for start in range(len(names)):
         end = start + 1
         while end < len(names) and not any(apart(name, names[end]) for name in names[start:end]):
             end += 1
-        if end - start > 1 and not (found and names[end - 1] in found[-1]):
-            found.append(tuple(names[start:end]))
-    return found
+        if end - start > 1 and not (stretches and names[end - 1] in stretches[-1]):
+            stretches.append(tuple(names[start:end]))
+    return stretches

@@ -71,13 +71,13 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
         raise NotApplicable(
             f"{members} members and {non_members} non-members are scored, and it takes {FEWEST} of each"
         )
-    of_other, of_ours = split_scores(labels[scored], other[scored]), split_scores(labels, ours)
+    sides, our_sides = split_scores(labels[scored], other[scored]), split_scores(labels, ours)
     difference, variance = metrics.auc(labels[scored], other[scored]) - metrics.auc(labels, ours), 0.0
-    for label, left, whole in zip((1, 0), metrics.placements(*of_other), metrics.placements(*of_ours), strict=True):
-        of_class = scored[labels == label]
+    for label, left, whole in zip((1, 0), metrics.placements(*sides), metrics.placements(*our_sides), strict=True):
+        mask = scored[labels == label]
         influence = -(whole - whole.mean())
-        influence[of_class] += (left - left.mean()) * len(of_class) / of_class.sum()
-        variance += influence.var(ddof=1) / len(of_class)
+        influence[mask] += (left - left.mean()) * len(mask) / mask.sum()
+        variance += influence.var(ddof=1) / len(mask)
     half = norm.ppf(0.975) * np.sqrt(variance)
     return Interval(float(difference), float(difference - half), float(difference + half))
 
@@ -90,16 +90,16 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     if rule is at_most and not np.isnan(other).any():
         return metrics.compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES).difference
-    of_other, of_ours = ([scores[labels == label] for label in (1, 0)] for scores in (other, ours))
+    other_sides, our_sides = ([scores[labels == label] for label in (1, 0)] for scores in (other, ours))
     rng, differences = np.random.default_rng(0), []
     for at in range(1 + N_RESAMPLES):  # the first is of the texts as they are
-        drawn = [rng.choice(len(of), len(of)) if at else np.arange(len(of)) for of in of_ours]
-        theirs, whole = ([of[i] for of, i in zip(scores, drawn, strict=True)] for scores in (of_other, of_ours))
+        draws = [rng.choice(len(of), len(of)) if at else np.arange(len(of)) for of in our_sides]
+        theirs, whole = ([of[i] for of, i in zip(scores, draws, strict=True)] for scores in (other_sides, our_sides))
         left = [of[~np.isnan(of)] for of in theirs]
         if not all(map(len, left)):
             raise NotApplicable("so few texts of a class are scored that a resample holds none")
         differences.append(rule(*roc_points(*left)) - at_most(*roc_points(*whole)))
-    variance, n_texts = float(np.var(differences[1:], ddof=1)), (len(of_ours[0]), len(of_ours[1]))
+    variance, n_texts = float(np.var(differences[1:], ddof=1)), (len(our_sides[0]), len(our_sides[1]))
     return metrics.compared(float(differences[0]), variance, n_texts).difference
 
 
@@ -319,7 +319,7 @@ def as_results(findings: Iterable[Finding]) -> list[Result]:
     results = []
     for f in findings:
         ours, other = f.aucs or (None, None)
-        named = {"auc_difference": f.auc, "tpr_at_5_fpr_difference": f.tpr, "auc_ours": ours, "auc_other": other}
+        intervals = {"auc_difference": f.auc, "tpr_at_5_fpr_difference": f.tpr, "auc_ours": ours, "auc_other": other}
         about = {"row": f"{f.reading} ({f.label})", "column": f.column, "why": f.why or f.tpr_needs}
-        results += [Result.of(metric=metric, interval=interval, **about) for metric, interval in named.items()]
+        results += [Result.of(metric=metric, interval=interval, **about) for metric, interval in intervals.items()]
     return results

@@ -104,11 +104,11 @@ class TunedTwoWays:
         column, published = column or self.inputs.target.column, published and printed_column(PAPER, item, published)
         document, best = self.inputs.labelled.document, self.best_on_all
         on_all = {name: c.scores[best[name]] if c else None for name, c in self.candidates.items()}
-        of_rest = None if document is None else document[self.test_idx]
+        documents = None if document is None else document[self.test_idx]
         paper: dict[str, Any] = {"printed": printed(PAPER, {"auc": item}, published), "published_column": published}
         return [
             *measure(self.inputs.labels, on_all, column, document=document, **paper),
-            *measure(self.labels, self.held_out, column, named="auc_held_out", document=of_rest),
+            *measure(self.labels, self.held_out, column, named="auc_held_out", document=documents),
         ]
 
 
@@ -145,16 +145,16 @@ def tune_once(
     A random fifth of the first column's texts chooses for all columns. It is left out of each, so that all are judged
     on the same members, none of which was chosen on. Detectors that are not applicable have no scores.
     """
-    first, chosen = columns[0], {}
+    first, choices = columns[0], {}
     val_idx, _ = stratified_split(first.labels, HELD_OUT)
     for name in detectors:
         if DETECTORS[name].grid and not unavailable_reason(first, name):
             candidates = score_grid(first, name)
-            chosen[name] = candidates.options[candidates.best(first.labels, val_idx)]
+            choices[name] = candidates.options[candidates.best(first.labels, val_idx)]
     left_out, judged, scored = {first.texts[i] for i in val_idx}, [], []
     for column in columns:
         rest = [i for i, text in enumerate(column.texts) if text not in left_out]
         judged.append(column.take(rest, column.target.benchmark))
-        scores = score_all(judged[-1], detectors, **chosen)
+        scores = score_all(judged[-1], detectors, **choices)
         scored.append({name: of for name, of in scores.items() if of is not None})
-    return judged, scored, chosen
+    return judged, scored, choices
