@@ -7,6 +7,7 @@ import oracles
 import pyarrow.parquet as pq
 import pytest
 import torch
+from conftest import baselines_without
 from oracles import assert_agree, naive_statistics
 
 import mialib
@@ -91,25 +92,21 @@ def test_the_recorded_aucs_are_those_of_the_recorded_scores(benchmark, published
 
 @pytest.mark.slow
 def test_what_a_build_found_and_each_texts_scores_are_recorded(tmp_path, model_folder, monkeypatch):
-    for name, value in {
-        "FOLDER": tmp_path / "recorded",
-        "MODEL": model_folder,
-        "CORPUS": None,
-        "N_AUDITED": 20,
-    }.items():
+    changes = {"FOLDER": tmp_path / "recorded", "MODEL": model_folder, "CORPUS": None, "N_AUDITED": 20}
+    for name, value in changes.items():
         monkeypatch.setattr(real_model, name, value)
     (tmp_path / "results").mkdir()
     for name, paper in (("dc_pdd_table_4", "dc-pdd"), ("blind_benchmarks", "none")):
-        save(
-            name, [Result("a", "b", "auc", 0.5, 0.4, 0.6)], paper=paper, item="-", out=tmp_path / f"results/{name}.json"
-        )
+        found, out = [Result("a", "b", "auc", 0.5, 0.4, 0.6)], tmp_path / f"results/{name}.json"
+        save(name, found, paper=paper, item="-", out=out)
     rows = [
         {"text": f"The {noun} number {i} stands near the mill", "label": i % 2, "field": f"package {i % 3}"}
         for i in range(50)
         for noun in ("river", "tower")
     ]
     (tmp_path / "docs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    written = real_model.record(tmp_path / "results", [str(tmp_path / "docs.jsonl")])
+    with baselines_without("naive_bayes", "formatting", "year"):
+        written = real_model.record(tmp_path / "results", [str(tmp_path / "docs.jsonl")])
     names = ["dc_pdd_table_4.json", "docs.json", "docs-audits.json", "scores.parquet"]
     assert [path.name for path in written] == names
     assert sorted(path.name for path in (tmp_path / "recorded").iterdir()) == sorted(names)
