@@ -21,6 +21,7 @@ from replication.tables import METRIC_LABELS
 YES, PARTLY, NO, CANT_TELL = "Yes", "Partly", "No", "Can't tell here"
 STANDING = {"supported": YES, NO_DIFFERENCE: NO, "not supported": NO}  # the other verdicts: can't tell
 NAMES = {"ppl": "perplexity", "probe": "the probe"}  # where a detector's label is not what one would say
+CORPORA = {"installed/licences": "a corpus of licences", "lab/en:100k": "one of fewer docstrings"}
 WITHOUT = {"lup": "LUP", "sfo": "SFO"}
 ORDER = ("supported", NO_DIFFERENCE, "inconclusive", "not supported")  # of what is said
 SCORE = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% false alarms", "tpr_at_1_fpr": "TPR at 1% false alarms"}
@@ -37,7 +38,7 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
         return Markdown("")
     first, *rest = groups
     lines = [f"**The answer. {standing(first)}.** The claim: *{first[0].claim.claim}* {sentences(first)}"]
-    lines += [f"- {standing(group)}: *{group[0].claim.claim}*" for group in rest]
+    lines += [f"- *{group[0].claim.claim}* {standing(group)}." for group in rest]
     fold = "\n".join(f"<p>{in_numbers(group, as_list(models))}</p>" for group in groups)
     return Markdown(
         "\n".join([lines[0], "", *lines[1:], "", f"<details><summary>In numbers</summary>{fold}</details>"])
@@ -77,7 +78,7 @@ def sentences(group: Sequence[Judgement]) -> str:
         if len(j.seeds) < SEEDS_OF_A_VERDICT:
             reasons.append(f"a verdict takes {SEEDS_OF_A_VERDICT} training seeds, and there is {len(j.seeds)}")
         if UNSHOWN in verdicts_of_each(j.claim, j, j.leads):
-            reasons.append("a sample of the paper's size could not have shown some of the leads that it prints")
+            reasons.append("a sample of the paper's size would show some of its leads in fewer than a third of cases")
     return " ".join([*findings, *(f"{reason[0].upper()}{reason[1:]}." for reason in dict.fromkeys(reasons) if reason)])
 
 
@@ -143,7 +144,7 @@ def _other(side: Side, j: Judgement, is_itself: bool) -> str:
     if not is_itself:
         return _name(side, j)
     if side.corpus:
-        return "without a reference corpus" if side.corpus == NO_CORPUS else "with another reference corpus"
+        return "without a reference corpus" if side.corpus == NO_CORPUS else f"with {CORPORA[side.corpus]}"
     if side.part:
         return f"with the {side.part}"
     if j.setting in side.n_words and side.n_words != j.claim.a.n_words:

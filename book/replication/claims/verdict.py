@@ -49,16 +49,15 @@ class Measured:
 def verdict(claim: Claim, measured: Measured, leads: Sequence[Sequence[Lead]]) -> tuple[str, str]:
     """The verdict on a claim, and the reason where it is confounded or uninformative.
 
-    An equality says nothing where all sides are at chance, or where it holds for the control, too; a claim that stays
-    open says nothing where it could not have been found.
+    An equality says nothing where all sides are at chance, or where it holds for the control, too; and no test speaks
+    against a claim where what it claims could not have been found.
     """
     if len(measured.seeds) < SEEDS_OF_A_VERDICT:
         return "inconclusive", ""
     if claim.confounded:
         return CONFOUNDED, claim.confounded
     together = worst_of(claim, verdicts_of_each(claim, measured, leads))
-    says_nothing = ("inconclusive", NO_DIFFERENCE, *(["supported"] if is_equality(claim) else []))
-    if claim.uninformative and together in says_nothing:
+    if claim.uninformative and (together != "supported" or is_equality(claim)):
         return UNINFORMATIVE, claim.uninformative
     if claim.margin and is_equality(claim):
         if all(0.5 - claim.margin <= auc.low and auc.high <= 0.5 + claim.margin for auc in measured.aucs):
