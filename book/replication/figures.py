@@ -421,7 +421,7 @@ def bars_from_chance(groups: dict[str, dict[str, Interval]], told_apart: str) ->
 MEANINGS = {  # of the verdicts, for a reader who meets them first
     "supported": "it holds here",
     "inconclusive": "these texts and models leave it open",
-    UNSHOWN: "the paper has too few texts to show its own leads",
+    UNSHOWN: "the paper tested too few texts to show its own leads, so we neither confirm nor reject them",
     NO_DIFFERENCE: "any difference is too small to matter",
     UNINFORMATIVE: "the test could not have found it",
     CONFOUNDED: "the difference has another cause",

@@ -11,10 +11,11 @@ import pytest
 from scipy.stats import rankdata
 
 from mialib.catalog.sources import find
+from mialib.model_selection import stratified_split
 from mialib.store import ROOT
 from replication.claims import spec, tables, verdict
 
-BUILT = ROOT / "build" / "lab" / "results" / "index.json"
+BUILT = ROOT / "build" / "lab" / "results"
 RECORDED = ROOT / "data" / "recorded"
 CLAIMS = spec.load_claims()
 CLAIMS_BY_ID = {claim.id: claim for claim in CLAIMS.claims}
@@ -69,6 +70,8 @@ def numbers(english):
     allowed = int(0.01 * (500 + 1)) - 1  # with the text in question, one in a hundred
     threshold = sorted(one[labels == 0])[-1 - allowed]
     best = max(aucs, key=aucs.get)
+    half = stratified_split(labels, 0.5, 0)[0]
+    of_half = np.sort(one[half][labels[half] == 0])
     return {
         "lengths": len(counter),
         "counter": max(counter),
@@ -79,7 +82,22 @@ def numbers(english):
         "best side": CLAIMS_BY_ID[best[0]].scored[best[1]],
         "found": (one[labels == 1] > threshold).mean(),
         "above": (one[labels == 0] > threshold).sum(),
+        "known to Decisions": len(of_half),
+        "found by Decisions": (one[labels == 1] > of_half[-1 - (int(0.01 * (len(of_half) + 1)) - 1)]).mean(),
+        **{f"seen {n} times": auc_of_fine_tuned(n) for n in (1, 64)},
     }
+
+
+def auc_of_fine_tuned(n):
+    """Min-K% Prob's AUC of the members that the fine-tuned real model saw n times, over its three trainings."""
+    aucs = []
+    for path in sorted((RECORDED / "lab").glob("docstrings-smollm2-seed-*.parquet")):
+        rows = pd.read_parquet(path, columns=["times", "log_prob"])
+        rows = rows[rows["times"].isin([0, n])]
+        lowest = [np.sort(of.astype(float))[: max(1, len(of) // 5)].mean() for of in rows["log_prob"]]
+        aucs.append(auc((rows["times"] == n).to_numpy().astype(int), np.array(lowest)))
+    assert len(aucs) == 3
+    return np.mean(aucs)
 
 
 def test_a_word_counter_beats_every_detector_at_every_length_of_wikimia(numbers):
@@ -96,23 +114,64 @@ def test_readme_says_what_the_scores_say(numbers):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not BUILT.is_file(), reason="no built book here: run `make book` first")
+@pytest.mark.skipif(not (BUILT / "index.json").is_file(), reason="no built book here: run `make book` first")
 def test_the_built_front_page_says_what_the_scores_say(numbers):
-    shown = {r["row"]: r["ours"] for r in results_in(BUILT)}
+    shown = {r["row"]: r["ours"] for r in results_in(BUILT / "index.json")}
     for part, name in {
         "On WikiMIA: Word counter": "counter",
         "On WikiMIA: Best detector in the papers": "printed",
         "On WikiMIA: Best of ours": "real",
         "On texts that a coin split: Best detector": "best",
+        "members seen once": "seen 1 times",
+        "members seen 64 times": "seen 64 times",
         "Min-K%++ Prob": "found",
     }.items():
         [value] = [value for row, value in shown.items() if part in row and not row.startswith("A coin's split")]
         assert value == pytest.approx(numbers[name], abs=1e-6), part
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not (BUILT / "decisions.json").is_file(), reason="no built book here: run `make book` first")
+def test_decisions_finds_with_half_of_the_unseen_texts_what_the_front_page_says(numbers):
+    said = [r for r in results_in(BUILT / "decisions.json") if r["metric"] == "called: members"]
+    [found] = [r["ours"] for r in said if (r["row"], r["column"]) == ("Min-K%++ Prob", "0.01 target")]
+    assert numbers["known to Decisions"] == 250 and found == numbers["found by Decisions"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (BUILT / "which_detector.json").is_file(), reason="no built book here: run `make book` first")
+def test_the_detector_that_the_front_page_advises_is_the_best_on_average():
+    everywhere = [r for r in results_in(BUILT / "which_detector.json") if r["column"] == "without a shift: all"]
+    aucs = {r["row"]: r["ours"] for r in everywhere if r["metric"] == "auc" and r["ours"] is not None}
+    assert len(aucs) > 10 and max(aucs, key=aucs.get) == "Min-K%++ Prob"
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "ahead"),
+    [
+        ("dc-pdd-beats-min-k", "English", "behind by {:.3f}"),
+        ("dc-pdd-beats-min-k", "Chinese", "behind by {:.3f}"),
+        ("surp-beats-min-k", "English", "a tie"),
+        ("surp-beats-min-k", "Chinese", "ahead by {:.3f}"),
+    ],
+)
+def test_how_far_dc_pdd_and_surp_are_ahead_of_min_k(name, setting, ahead):
+    rows = pd.read_parquet(RECORDED / "claims.parquet", filters=[("setting", "==", setting), ("claim", "==", name)])
+    labels = np.sort(find(CLAIMS.settings[setting].benchmark).labels[1])[::-1]  # members come first
+    aucs = [[[auc(labels, of) for of in side] for side in seed] for seed in rows["scores"]]
+    a, b = np.mean(aucs, axis=(0, 2))
+    [comparison] = verdict.judge(CLAIMS, CLAIMS_BY_ID[name], setting).comparisons
+    assert tables.leads(comparison.difference) == ahead.format(abs(a - b))
+    assert (abs(a - b) < 0.01) == (ahead == "a tie")
+    assert ahead == "a tie" or (a > b) == ahead.startswith("ahead")
+
+
 def test_what_no_paper_claims_is_counted_apart():
     others = {claim.id for claim in CLAIMS.claims if not claim.repeats and claim.paper not in tables.PAPERS}
     assert others == {"shift-alone-is-told", "neighbor-beats-loss", "dc-pdd-needs-its-corpus-on-the-ladder"}
+    of_book = [name for name in others if CLAIMS_BY_ID[name].paper == "this book"]
+    assert (len(others), len(of_book)) == (3, 2)
+    assert "three other claims: two of this book" in (ROOT / "notebooks" / "claims.ipynb").read_text(encoding="utf-8")
 
 
 # --- How to read a page ---

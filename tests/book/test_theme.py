@@ -98,7 +98,8 @@ def test_what_an_answers_cell_prints_comes_below_the_question_and_its_code_stays
 
 def test_of_a_link_to_a_page_that_the_book_leaves_out_its_words_stay(tmp_path):
     (tmp_path / "trust.md").write_text("# What it proves\n")
-    links = {"surp_table_1": "", "../trust": "", "token_view": "the *view*", "claims": "kept", "nowhere": "kept too"}
+    links = {"surp_table_1": "", "../trust": "", "token_view.ipynb#a-text": "the *view*"}
+    links |= {"claims.ipynb#probing": "kept", "nowhere": "kept too"}
     document = new_document("page")
     for target, words in links.items():
         document += pending_xref("", nodes.inline(text=words), reftarget=target)

@@ -28,7 +28,7 @@ from replication.tables import METRIC_LABELS, cards, small, text_table
 
 FORMER_FILE = BOOK_DATA / "recorded" / "claims.json"  # what former tests and rules said, as they were last judged
 OTHERS = "Claims of others"
-LEADS = {"holds": "is ahead of", "fails": "is behind", TOO_SMALL: "is level with", "open": "may be level with"}
+LEADS = {"holds": "ahead by {:.3f}", "fails": "behind by {:.3f}", TOO_SMALL: "a tie", "open": "perhaps a tie"}
 SCALES = {
     "lab": "lab, reduced scale",
     "ladder": "ladder, reduced scale",
@@ -185,8 +185,8 @@ def three_digits(interval: Interval) -> str:
 
 
 def leads(difference: Interval) -> str:
-    """How one detector compares with another, in words ("is ahead of"), by the rule of the verdicts."""
-    return LEADS[one_seed_says(difference)]
+    """How far one detector is ahead of another, in words ("ahead by 0.018"), by the rule of the verdicts."""
+    return LEADS[one_seed_says(difference)].format(abs(difference.estimate))
 
 
 def history_table(claims: Claims, judgements: Sequence[Judgement]) -> Styler:

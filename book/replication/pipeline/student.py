@@ -42,10 +42,10 @@ _DIRECTIVE = re.compile(
     re.M | re.S,
 )
 _ROLE = re.compile(r"\{(?P<name>cite:[pt]|index|glue:text)\}`(?P<text>[^`]*)`")
-# Code, which stays as it is, or a link to a page of the book.
+# Code, which stays as it is, or a link to a page of the book, or to a place on this one.
 _CODE_OR_LINK = re.compile(
     r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)|`[^`\n]*`"
-    r"|\[(?P<text>[^\]]*)\]\((?P<page>(?!\w+:|#)[^)#\s]+)(?:#[^)\s]*)?\)",
+    r"|\[(?P<text>[^\]]*)\]\((?P<page>(?!\w+:)[^)#\s]*)(?:#[^)\s]*)?\)",
     re.M | re.S,
 )
 
@@ -135,7 +135,7 @@ def _plain_text(source: str) -> str:
 
 
 def _plain_link(found: re.Match[str]) -> str:
-    return found["text"] or f"*{_title(found['page'])}*" if found["page"] else found[0]
+    return found["text"] or (f"*{_title(found['page'])}*" if found["page"] else found[0])
 
 
 def _plain_role(role: re.Match[str]) -> str:

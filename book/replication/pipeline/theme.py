@@ -121,7 +121,7 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
 def unlink_pages_left_out(app: Sphinx, doctree: nodes.document) -> None:
     """Of a link to a page that this profile's book leaves out its words stay, or that page's title."""
     for link in [*doctree.findall(pending_xref)]:
-        name, root = link["reftarget"].rpartition("/")[2], Path(app.srcdir)
+        name, root = Path(link["reftarget"].partition("#")[0]).stem, Path(app.srcdir)
         pages = [path for path in (root / f"{name}.md", NOTEBOOKS / f"{name}.ipynb") if path.is_file()]
         if pages and not {name, f"pages/{name}"} & app.env.found_docs:
             title = re.search(r"# ([^:\n\\]+)", pages[0].read_text(encoding="utf-8"))
