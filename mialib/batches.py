@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PADDING_SHARE = 0.25  # of a row, at most
-FREE_PADDING = 64  # tokens, which take less time than reading a model's weights once more
+FREE_PADDING = 64  # tokens: they cost less than another pass over the weights of half a billion parameters on two cores
 PIECE_CHARACTERS = 2**20  # of a text, tokenized at once, in some 170 bytes a character
 SEAM_CHARACTERS = 1000  # on each side of a border between pieces: no token and no merge of tokens reaches so far
 CHARACTERS_A_TOKEN = 4  # a guess, for English

@@ -1,22 +1,26 @@
 """Texts and their words, which white space divides, or jieba in Chinese (`language="zh"`)."""
 
+from __future__ import annotations
+
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from numbers import Integral
 from reprlib import repr as short_repr
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from mialib.extras import require
 from mialib.plain import plain_list
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1000, 200  # of each text: enough to tell a script
-_remembered: dict[str, NDArray[np.integer]] = {}  # where each word of a Chinese text begins and ends, (words, 2)
+# By Chinese text: what loads the words' places of several, and its own number among these.
+_remembered: dict[str, tuple[Callable[[], Sequence[NDArray[np.integer]]], int]] = {}
 
 
 def check_texts(texts: Iterable[Any], name: str) -> list[str]:
@@ -94,15 +98,22 @@ def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
 @lru_cache(maxsize=10_000)  # segmenting is slow, and a length curve cuts the same texts at each length
 def _chinese_spans(text: str) -> tuple[tuple[int, int], ...]:
     if text in _remembered:
-        return tuple(map(tuple, _remembered[text].tolist()))
+        load, i = _remembered[text]
+        return tuple(map(tuple, load()[i].tolist()))
+    return tuple(segment(text))
+
+
+def segment(text: str) -> Iterator[tuple[int, int]]:
+    """Where jieba says that each word of a Chinese text begins and ends."""
     jieba = require("jieba", "a Chinese text")
     jieba.setLogLevel(logging.WARNING)  # it reports its dictionary's loading time on stderr
-    return tuple((start, end) for word, start, end in jieba.tokenize(text) if word.strip())
+    return ((start, end) for word, start, end in jieba.tokenize(text) if word.strip())
 
 
-def remember_words(texts: Sequence[str], spans: NDArray[np.integer], n_words: NDArray[np.integer]) -> None:
-    """Remember what `word_spans` gave of Chinese texts, (words of all texts, 2), of which text i has `n_words[i]`."""
-    _remembered.update(zip(texts, np.split(spans, np.cumsum(n_words)[:-1]), strict=True))
+def remember_words(texts: Sequence[str], load: Callable[[], Sequence[NDArray[np.integer]]]) -> None:
+    """Let `word_spans` load what `segment` gave of each of these texts, (words, 2), when it is first asked for one."""
+    load = cache(load)
+    _remembered.update({text: (load, i) for i, text in enumerate(texts)})
 
 
 def words(text: str, language: str = "en") -> list[str]:

@@ -152,9 +152,11 @@ def baselines_without(*kinds):
     whole = dict(BLIND)
     for name in kinds:
         del BLIND[name]
-    yield
-    BLIND.clear()
-    BLIND.update(whole)  # in their order, which messages and tables show
+    try:
+        yield
+    finally:
+        BLIND.clear()
+        BLIND.update(whole)  # in their order, which messages and tables show
 
 
 @pytest.fixture

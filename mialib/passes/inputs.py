@@ -80,7 +80,7 @@ class Target(create_model("OfNeeds", __base__=Strict, **OF_NEEDS)):  # type: ign
 
     def models(self, needs: Container[str] = NEEDS) -> list[str]:
         """The model, and those that are named for these inputs."""
-        names = (need.name(self) for name, need in NEEDS.items() if need.names_model and name in needs)
+        names = (need.source_in(self) for name, need in NEEDS.items() if need.names_model and name in needs)
         return [self.model, *filter(None, names)]
 
     def but(self, **changes: Any) -> Target:
@@ -110,7 +110,7 @@ class Inputs:
         if name == "stats":
             return self.score(self.target.model, self.texts)
         need = NEEDS[name]
-        return need.load(self, need.name(self.target)) if need.is_named(self.target) else None
+        return need.load(self, need.source_in(self.target)) if need.is_named(self.target) else None
 
     def load(self, *names: str) -> None:
         """Load these inputs in this order.
@@ -132,7 +132,8 @@ class Inputs:
 
         ValueError for a model that can't score the benchmark.
         """
-        find(self.target.benchmark).check_scorable(model)
+        if self.benchmark is not None:  # and not a file of texts, whose path may look like a benchmark's name
+            find(self.target.benchmark).check_scorable(model)
         return cache.score_or_load(model, texts, **self.target.loading, part=self.part, **options)
 
     @property
@@ -240,7 +241,7 @@ def cut_inputs(inputs: Inputs, n_words: int) -> tuple[Inputs, int]:
         if need.by_text and not need.cuttable:
             return new_inputs[name]
         if need.cuttable and (whole := inputs[name]) is not None:
-            return cut_pass(whole, need.name(target) or target.model, need.cuttable)[0]
+            return cut_pass(whole, need.source_in(target) if need.names_model else target.model, need.cuttable)[0]
         return inputs[name]
 
     stats, n_reused = cut_pass(inputs.stats, target.model, str)
@@ -281,7 +282,7 @@ def unavailable_reason(inputs: Inputs, detector: str) -> str:
     reasons += [NEEDS[need].missing for need in entry.needs if inputs[need] is None]
     for need in entry.needs if not reasons and "token_ids" in entry.reads else ():
         if NEEDS[need].is_other_model and not np.array_equal(inputs.stats.token_ids, inputs[need].token_ids):
-            return f"{NEEDS[need].name(inputs.target)} reads other tokens than {inputs.target.model}"
+            return f"{NEEDS[need].source_in(inputs.target)} reads other tokens than {inputs.target.model}"
     return reasons[0] if reasons else ""
 
 

@@ -52,13 +52,13 @@ class Need:
         """The option of the command line that names its source; "" for none."""
         return self.source.option if self.source else ""
 
-    def name(self, target: Target) -> str:
+    def source_in(self, target: Target) -> str:
         """What a target names as the source; "" for nothing."""
         return (self.source and getattr(target, self.source.field)) or ""
 
     def is_named(self, target: Target) -> bool:
         """Whether a target names its source, or none is needed."""
-        return self.source is None or bool(self.name(target))
+        return self.source is None or bool(self.source_in(target))
 
     @property
     def is_other_model(self) -> bool:

@@ -178,7 +178,7 @@ def check_target(target: Target, texts: Sequence[str]) -> None:
     DC-PDD would find these texts' own tokens frequent, and those of other texts not. A corpus on the hub is not read.
     """
     for need in NEEDS.values():
-        if need.names_model and need.name(target) == target.model:
+        if need.names_model and need.source_in(target) == target.model:
             raise ValueError(f"{need.option} {target.model} is the model itself; give another")
     if target.corpus and split_prefix(target.corpus)[0] not in HUB_CORPORA:
         check_apart(reference_texts(target.corpus), texts, f"--corpus {target.corpus}")
@@ -188,7 +188,7 @@ def _check_read(target: Target, names: Sequence[str]) -> None:
     """ValueError for an option that none of the detectors reads."""
     read = {need for name in names for need in DETECTORS[name].needs}
     for name, need in NEEDS.items():
-        source = need.name(target)
+        source = need.source_in(target)
         if source and name not in read and source != find(target.model).base:
             readers = ", ".join(reader for reader, detector in DETECTORS.items() if name in detector.needs)
             raise ValueError(f"{need.option} is read by none of {', '.join(names)}; these read it: {readers}")

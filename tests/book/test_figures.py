@@ -95,6 +95,25 @@ def texts_of(figure):
     return [text.get_text() for text in figure.axes[0].texts]
 
 
+def test_a_tile_a_claim_with_its_words_and_a_legend_that_counts():
+    html = figures.verdict_tiles(
+        {"SURP": [("A < B", "supported"), ("C", "not supported")], "X": [("D", "supported")]}
+    ).data
+    marks = {name: figures.VERDICT_STYLES[name].mark for name in VERDICTS}
+    assert len(set(marks.values())) == len(VERDICTS) == len(figures.VERDICT_STYLES) == len(figures.MEANINGS)
+    tiles = re.findall(r'aria-label="([^"]*)"[^>]*>(.)</span>([^/]*)</', html)
+    assert [verdict for verdict, *_ in tiles] == [
+        "supported",
+        "not supported",
+        "supported",
+        "not supported",
+        "supported",
+    ]
+    assert all(mark == marks[verdict] for verdict, mark, _ in tiles), "none is told by colour alone"
+    assert [said for *_, said in tiles[2:]] == [" A &lt; B", " C", " D"]
+    assert "<b>supported</b> (2)" in html and "<b>not supported</b> (1)" in html and "<b>SURP</b>: 2 claims" in html
+
+
 def test_bars_begin_at_chance_with_their_names_and_numbers_beside_them():
     bars = {"Told": Interval(0.99, 0.98, 1), "Other": Interval(0.6, 0.6, 0.6)}
     figure = figures.bars_from_chance({"A": bars, "B": {"Told": Interval(0.49, 0.45, 0.53)}}, told_apart="Told")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,11 @@ def test_detect_prints_a_line_a_text_and_score_writes_a_receipt(model_folder, te
     assert "min_k++" in lines[0] and "The river runs" in lines[1] and "A stone" in lines[2]
     rows = rows_of("detect", texts_file, "--model", model_folder, "--detector", "min_k")
     assert [row["text"] for row in rows] == [0, 1] and rows[0]["min_k"] < 0
+    (tmp_path / "recorded").mkdir()
+    like_a_name = Path("recorded") / texts_file.name  # and no benchmark of that name
+    (tmp_path / like_a_name).write_bytes(texts_file.read_bytes())
+    with chdir(tmp_path):
+        assert rows_of("detect", like_a_name, "--model", model_folder, "--detector", "min_k") == rows
     found = invoke("score", model_folder, benchmark_file, "--receipt", tmp_path / "receipt.json")
     assert found.exit_code == 0, found.output
     passes = json.loads((tmp_path / "receipt.json").read_text())

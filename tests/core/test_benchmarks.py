@@ -4,14 +4,16 @@ import dataclasses
 import json
 import re
 import warnings
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from mialib import text as text_module
 from mialib.benchmarks import Benchmark
 from mialib.shared.files import load_texts, read_benchmark
-from mialib.text import words
+from mialib.text import remember_words, segment, word_spans, words
 
 ROWS = [
     {"text": "The river rises, and the mill stands in water.", "label": 1},
@@ -231,3 +233,13 @@ def test_texts_too_short_to_cut_are_counted_in_a_warning():
         text = "提体侭理伙"
         assert (words(text, "zh")[:2], words(text[:2], "zh")) == (["提", "体"], ["提体"])
         benchmark([text, CHINESE], [1, 0], language="zh").cut(2)
+
+
+def test_words_that_are_remembered_are_those_of_jieba():
+    texts = [CHINESE, CHINESE[:7], CHINESE[3:]]
+    expected = [list(segment(text)) for text in texts]
+    with patch.object(text_module, "_remembered", {}):
+        remember_words(texts, lambda: [np.array(spans) for spans in expected])
+        text_module._chinese_spans.cache_clear()
+        assert [list(word_spans(text, "zh")) for text in texts] == expected
+    text_module._chinese_spans.cache_clear()

@@ -21,7 +21,11 @@ from replication.tables import METRIC_LABELS
 YES, PARTLY, NO, CANT_TELL = "Yes", "Partly", "No", "Can't tell here"
 STANDING = {"supported": YES, NO_DIFFERENCE: NO, "not supported": NO}  # the other verdicts: can't tell
 NAMES = {"ppl": "perplexity", "probe": "the probe"}  # where a detector's label is not what one would say
-CORPORA = {"installed/licences": "a corpus of licences", "lab/en:100k": "one of fewer docstrings"}
+CORPORA = {
+    NO_CORPUS: "without a reference corpus",
+    "installed/licences": "with a corpus of licences",
+    "lab/en:100k": "with a corpus of fewer docstrings",
+}
 WITHOUT = {"lup": "LUP", "sfo": "SFO"}
 ORDER = ("supported", NO_DIFFERENCE, "inconclusive", "not supported")  # of what is said
 SCORE = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% false alarms", "tpr_at_1_fpr": "TPR at 1% false alarms"}
@@ -144,7 +148,7 @@ def _other(side: Side, j: Judgement, is_itself: bool) -> str:
     if not is_itself:
         return _name(side, j)
     if side.corpus:
-        return "without a reference corpus" if side.corpus == NO_CORPUS else f"with {CORPORA[side.corpus]}"
+        return CORPORA.get(side.corpus, "with another corpus")
     if side.part:
         return f"with the {side.part}"
     if j.setting in side.n_words and side.n_words != j.claim.a.n_words:

@@ -3,7 +3,8 @@
 A paper prints AUCs to three digits without an interval. Their errors follow from the AUC and the numbers of texts
 (Hanley and McNeil 1982). That of a difference on the same texts also depends on how closely the two methods' scores go
 together, which no paper says. `CORRELATIONS` has what was measured, so each error is a range: of seven detectors with a
-real model on WikiMIA (five in six lie within) and on ArxivMIA, and of the probe with them. A TPR at 5% FPR has two
+real model on WikiMIA (five in six lie within) and on ArxivMIA, of the probe with them, and of places of a
+book with each other (in the lab). A TPR at 5% FPR has two
 errors, of the members above the threshold and of the threshold; the ROC curve's slope there is taken from two normal
 distributions of equal variance.
 """

@@ -138,7 +138,7 @@ class Claim(Strict):
     a: Side
     against: tuple[Side | Literal["chance"], ...]
     control: Side | None = None  # of `equivalent`: if a equals this one too, nothing was learned
-    uninformative: str = ""  # why it could not have found what is true: it is not inconclusive then
+    uninformative: str = ""  # why it could not have found what is true: no verdict but "supported" is given then
     confounded: str = ""  # what else than the claim its differences show; it has no other verdict then
     metric: Literal["auc", "tpr_at_5_fpr", "tpr_at_1_fpr"] = "auc"
     expect: Literal["greater", "equivalent"]
