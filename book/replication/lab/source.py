@@ -429,7 +429,7 @@ def _words_of(texts: Sequence[str]) -> list[NDArray[np.int32]]:
         spans = [np.array(list(segment(text)), np.int32) for text in texts]
         return {"spans": np.concatenate(spans), "n_words": np.array(list(map(len, spans)), np.int32)}
 
-    made_by = {"jieba": version("jieba"), **versions_of("claims")}
+    made_by: dict[str, Any] = {"jieba": version("jieba"), **versions_of("claims")}
     arrays = cached("words", make, ARRAYS, texts=hash_texts(texts), **made_by)
     return np.split(arrays["spans"], np.cumsum(arrays["n_words"])[:-1])
 
