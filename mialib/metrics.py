@@ -238,16 +238,17 @@ def compare_tpr_at_fpr(
     return compared(float(difference), float(np.var(resampled, ddof=1)), n_texts)
 
 
+@lru_cache(maxsize=2)
 def resampled_texts(n_texts: tuple[int, int], n_resamples: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """How often each resample draws each member, (1 + resamples, m), and each non-member, (1 + resamples, n).
 
-    The first row is the texts as they are.
+    The first row is the texts as they are. Read-only, since the same texts are compared often: the draws are kept.
     """
     rng = np.random.default_rng(0)
-    of_members, of_others = (
-        np.vstack([np.ones(n, int), rng.multinomial(n, np.full(n, 1 / n), n_resamples)]) for n in n_texts
-    )
-    return of_members, of_others
+    times = [np.vstack([np.ones(n, int), rng.multinomial(n, np.full(n, 1 / n), n_resamples)]) for n in n_texts]
+    for of_class in times:
+        of_class.setflags(write=False)
+    return times[0], times[1]
 
 
 def resampled_tprs(

@@ -7,9 +7,9 @@ compare_reading(setup, reading)   differences of AUC and TPR with intervals, tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,30 @@ def at_most(fpr: FloatArray, tpr: FloatArray) -> float:
 
 
 def roc_points(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """FPR and TPR of every threshold, as `metrics.roc` gives them, fast enough for a bootstrap."""
+    """FPR and TPR of every threshold, as `metrics.roc` gives them."""
+    as_they_are = (np.ones((1, len(of)), int) for of in (members, non_members))
+    [points] = resampled_roc_points(members, non_members, *as_they_are)
+    return points
+
+
+def resampled_roc_points(
+    members: FloatArray, non_members: FloatArray, times_members: NDArray[np.int64], times_others: NDArray[np.int64]
+) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """FPR and TPR of every threshold in each of R resamples: members (m,) drawn `times_members` (R, m), others alike.
+
+    NotApplicable where a resample holds none of a class.
+    """
     thresholds = np.unique(np.concatenate([members, non_members]))[::-1]
-    # Counts before shares: 1 - 475 / 500 is a little over 0.05.
-    counts = [len(of) - np.searchsorted(np.sort(of), thresholds, side="left") for of in (non_members, members)]
-    fpr, tpr = (np.concatenate([[0.0], n / n[-1]]) for n in counts)
-    return fpr, tpr
+    shares = []
+    for scores, times in ((non_members, times_others), (members, times_members)):
+        order = np.argsort(-scores)
+        n_above = np.cumsum(times[:, order], axis=1)  # drawn texts, from the highest score down
+        if not n_above[:, -1].all():
+            raise NotApplicable("so few texts of a class are scored that a resample holds none")
+        n_scores = np.searchsorted(-scores[order], -thresholds, side="right")  # at or above each threshold, one or more
+        n_above = np.hstack([np.zeros((len(times), 1), int), n_above])[:, np.append(0, n_scores)]
+        shares.append(n_above / n_above[:, -1:])  # counts before shares: 1 - 475 / 500 is a little over 0.05
+    yield from zip(*shares, strict=True)
 
 
 # --- paired differences, where a reading may give some texts no score ---
@@ -90,17 +108,27 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     if rule is at_most and not np.isnan(other).any():
         return metrics.compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES).difference
-    other_sides, our_sides = ([scores[labels == label] for label in (1, 0)] for scores in (other, ours))
-    rng, differences = np.random.default_rng(0), []
-    for at in range(1 + N_RESAMPLES):  # the first is of the texts as they are
-        draws = [rng.choice(len(of), len(of)) if at else np.arange(len(of)) for of in our_sides]
-        theirs, whole = ([of[i] for of, i in zip(scores, draws, strict=True)] for scores in (other_sides, our_sides))
-        left = [of[~np.isnan(of)] for of in theirs]
-        if not all(map(len, left)):
-            raise NotApplicable("so few texts of a class are scored that a resample holds none")
-        differences.append(rule(*roc_points(*left)) - at_most(*roc_points(*whole)))
-    variance, n_texts = float(np.var(differences[1:], ddof=1)), (len(our_sides[0]), len(our_sides[1]))
-    return metrics.compared(float(differences[0]), variance, n_texts).difference
+    our_sides = split_scores(labels, ours)
+    n_texts = len(our_sides[0]), len(our_sides[1])
+    sides = [other[labels == label] for label in (1, 0)]
+    is_scored = [~np.isnan(scores) for scores in sides]
+    times = _drawn_texts(n_texts)
+    left = [scores[of] for scores, of in zip(sides, is_scored, strict=True)]
+    points = resampled_roc_points(*left, *(drawn[:, of] for drawn, of in zip(times, is_scored, strict=True)))
+    theirs = np.array([rule(*of) for of in points])
+    difference, *resampled = theirs - metrics.resampled_tprs(*our_sides, *times, FPR)
+    return metrics.compared(float(difference), float(np.var(resampled, ddof=1)), n_texts).difference
+
+
+@lru_cache(maxsize=2)
+def _drawn_texts(n_texts: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """`metrics.resampled_texts` by other draws, those of the recorded results."""
+    rng = np.random.default_rng(0)
+    draws = [[np.bincount(rng.choice(n, n), minlength=n) for n in n_texts] for _ in range(N_RESAMPLES)]
+    of_members, of_others = (
+        np.vstack([np.ones(n, int), *of]) for n, of in zip(n_texts, zip(*draws, strict=True), strict=True)
+    )
+    return of_members, of_others
 
 
 # --- what a reading is a function of ---
