@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -146,8 +147,6 @@ def blind_scores(
     for an unknown kind and for lists of unequal length; TooFewTexts, which is one too, for fewer texts (groups) of a
     class than folds.
     """
-    from sklearn.model_selection import StratifiedGroupKFold
-
     check_one_of(kind, BLIND, "blind baseline")
     texts, labels = check_texts(texts, "texts"), plain_array(labels, "labels")
     if groups is None:
@@ -159,9 +158,9 @@ def blind_scores(
     if smallest < n_folds:
         raise TooFewTexts(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
     features = BLIND[kind].features(texts, language)
-    scores, folds = np.empty(len(labels)), StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
+    scores = np.empty(len(labels))
     with threadpool_limits(1):  # a second thread makes so small a fit no faster, and far slower on a busy machine
-        for fitted, held_out in folds.split(features, labels, groups):
+        for fitted, held_out in _folds_to_judge_by(tuple(labels), tuple(groups), n_folds, seed):
             of_fold = _fit_and_score(BLIND[kind], features, labels, groups, fitted, held_out)
             scores[held_out] = _aligned(of_fold, labels[held_out])
     return scores
@@ -177,6 +176,13 @@ def _aligned(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.fl
     classes = [scores[labels == label] for label in np.unique(labels)]
     middle = np.mean([of_class.mean() for of_class in classes])
     return (scores - middle) / np.sqrt(np.mean([np.square(of_class - middle).mean() for of_class in classes]))
+
+
+@lru_cache(maxsize=1)  # dealing groups out takes long, and all baselines of a benchmark have the same folds
+def _folds_to_judge_by(labels: tuple[Any, ...], groups: tuple[Any, ...], n_folds: int, seed: int) -> Folds:
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    return list(StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed).split(labels, labels, groups))
 
 
 def _folds_to_choose_by(labels: NDArray[Any], groups: NDArray[Any]) -> Folds:
