@@ -5,10 +5,12 @@ anywhere. Nothing of theirs is copied into the repository: it names the places, 
 """
 
 import ast
+import gc
 import re
 import warnings
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -54,10 +56,10 @@ def read_places(kind: str, places: Sequence[Place]) -> list[str | None]:
     for i, place in enumerate(places):
         by_file[place.package, place.file].append(i)
     texts: list[str | None] = [None] * len(places)
-    for (package, name), numbers in by_file.items():
-        file = source_file(package, name)
+    for (package, name), file in source_files(places).items():
+        numbers = by_file[package, name]
         standing: dict[str, list[list[str]]] = defaultdict(list)  # several where a name is defined twice
-        for docstring in READ[kind](package, name, parse(file)) if file else ():
+        for docstring in READ[kind](package, name, parse(file)):
             standing[docstring.path].append(docstring.text.split(" "))
         for i in numbers:
             place = places[i]
@@ -74,10 +76,12 @@ def package_folder(package: str) -> Path | None:
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
-def source_file(package: str, name: str) -> Path | None:
-    """Return a file of a package by its path in the package's folder; None where it is not installed."""
-    folder = package_folder(package)
-    return folder / name if folder and (folder / name).is_file() else None
+def source_files(places: Iterable[Place]) -> dict[tuple[str, str], Path]:
+    """The files that places name, by package and by path in its folder; those that are installed."""
+    names = dict.fromkeys((place.package, place.file) for place in places)
+    folders = {package: package_folder(package) for package in {package for package, _ in names}}
+    files = {(package, name): folder / name for package, name in names if (folder := folders[package])}
+    return {name: file for name, file in files.items() if file.is_file()}
 
 
 def parse(path: Path) -> ast.Module:
@@ -90,9 +94,21 @@ def parse(path: Path) -> ast.Module:
 
 def parse_source(source: str) -> ast.Module:
     """The syntax tree of a source text; SyntaxError for one that is none of this Python's."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), without_garbage_collection():
         warnings.simplefilter("ignore", SyntaxWarning)  # theirs, not ours
         return ast.parse(source)
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """A syntax tree is many objects and no garbage: looking for some takes longer than parsing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def statements(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:

@@ -41,7 +41,7 @@ from replication import BOOK_DATA
 from replication.lab import dealing
 from replication.lab.corpora import CARD, COUNTS, END_OF_TEXT, ROLES, Row, corpus_tokenizer, installed, read_corpus
 from replication.lab.dealing import overlaps, sources_of
-from replication.lab.docstrings import read_places, source_file
+from replication.lab.docstrings import read_places, source_files
 from replication.lab.recipes import (
     AnyRecipe,
     Corpus,
@@ -206,8 +206,8 @@ class LabCorpus:
         # All at once: the same files hold the texts of every role, and parsing them takes most of the time.
         places = [row.place for row in read_corpus(self.folder) if row.place]
         kind = "code" if self.recipe.source == "code" else "docstring"
-        files = {(place.package, place.file): source_file(place.package, place.file) for place in places}
-        stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files.values() if file]
+        stats = [(str(file), file.stat()) for file in source_files(places).values()]
+        stamps = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
         made_by: dict[str, Any] = {"files": stamps, "what": kind, **versions_of("gathering")}
         texts = cached("lab_texts", lambda: read_places(kind, places), JSON, places=hash_of(places), **made_by)
         text_at = dict(zip(places, texts, strict=True))
