@@ -239,23 +239,23 @@ def compare_tpr_at_fpr(
 
 
 @lru_cache(maxsize=2)
-def resampled_texts(n_texts: tuple[int, int], n_resamples: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def resampled_texts(n_texts: tuple[int, int], n_resamples: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
     """How often each resample draws each member, (1 + resamples, m), and each non-member, (1 + resamples, n).
 
     The first row is the texts as they are. Read-only, since the same texts are compared often: the draws are kept.
     """
     rng = np.random.default_rng(0)
-    times = [np.vstack([np.ones(n, int), rng.multinomial(n, np.full(n, 1 / n), n_resamples)]) for n in n_texts]
-    for of_class in times:
-        of_class.setflags(write=False)
-    return times[0], times[1]
+    draws = [rng.multinomial(n, np.full(n, 1 / n), n_resamples) for n in n_texts]
+    members, others = (np.vstack([np.ones(of.shape[1]), of]).astype(np.int16) for of in draws)  # small, hence fast
+    members.flags.writeable = others.flags.writeable = False
+    return members, others
 
 
 def resampled_tprs(
     members: FloatArray,
     non_members: FloatArray,
-    times_members: NDArray[np.int64],
-    times_others: NDArray[np.int64],
+    times_members: NDArray[np.integer],
+    times_others: NDArray[np.integer],
     fpr: float,
 ) -> FloatArray:
     """The TPR at an FPR in each of R resamples, (R,): members (m,) drawn `times_members` (R, m), others alike.

@@ -52,7 +52,7 @@ def roc_points(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray
 
 
 def resampled_roc_points(
-    members: FloatArray, non_members: FloatArray, times_members: NDArray[np.int64], times_others: NDArray[np.int64]
+    members: FloatArray, non_members: FloatArray, times_members: NDArray[np.integer], times_others: NDArray[np.integer]
 ) -> Iterator[tuple[FloatArray, FloatArray]]:
     """FPR and TPR of every threshold in each of R resamples: members (m,) drawn `times_members` (R, m), others alike.
 
