@@ -14,6 +14,7 @@ import csv
 import gzip
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,14 +39,20 @@ class Row(NamedTuple):
     place: Place | None = None
 
 
-def read_corpus(folder: Path) -> list[Row]:
+def read_corpus(folder: Path) -> tuple[Row, ...]:
     """The texts of a corpus in the order in which they were dealt out; none is read from a package yet."""
-    if (folder / TEXTS).is_file():
-        lines = gzip.decompress((folder / TEXTS).read_bytes()).decode().split("\n")
-        return [Row(**json.loads(line)) for line in lines if line]
-    with (folder / PLACES).open(encoding="utf-8", newline="") as file:
+    path = folder / TEXTS if (folder / TEXTS).is_file() else folder / PLACES
+    return _read_rows(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)  # each role is asked for by itself
+def _read_rows(path: Path, changed_ns: int) -> tuple[Row, ...]:
+    if path.name == TEXTS:
+        lines = gzip.decompress(path.read_bytes()).decode().split("\n")
+        return tuple(Row(**json.loads(line)) for line in lines if line)
+    with path.open(encoding="utf-8", newline="") as file:
         places = [(role, Place._make(row)._replace(words=int(row[3]))) for role, *row in list(csv.reader(file))[1:]]
-    return [Row(role, place.package, "", place) for role, place in places]
+    return tuple(Row(role, place.package, "", place) for role, place in places)
 
 
 def write_texts(path: Path, roles: Sequence[str], packages: Sequence[str], texts: Sequence[str]) -> None:

@@ -458,6 +458,10 @@ class Lab(Weights):
         """|V|, without transformers, whose import takes seconds."""
         return json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
 
+    def count_parameters(self, *, embeddings: bool = False) -> int:
+        """The number in the model's card; without torch too."""
+        return lab_model_card(self.name)["parameters" if embeddings else "non_embedding_parameters"]
+
     def check(self) -> None:
         """ValueError for an unknown model."""
         lab_recipe(self.name)
