@@ -50,6 +50,7 @@ class Baseline:
     min_texts: int = 0  # an n-gram that is in fewer of the fitted texts is left out
 
 
+@lru_cache(maxsize=1)  # two baselines read them
 def _ngrams(texts: Sequence[str], language: str) -> csr_matrix:
     """Counts of each word and each pair of words; in Chinese, which has no spaces, of characters."""
     from sklearn.feature_extraction.text import CountVectorizer
@@ -157,7 +158,7 @@ def blind_scores(
     smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)
     if smallest < n_folds:
         raise TooFewTexts(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
-    features = BLIND[kind].features(texts, language)
+    features = BLIND[kind].features(tuple(texts), language)
     scores = np.empty(len(labels))
     with threadpool_limits(1):  # a second thread makes so small a fit no faster, and far slower on a busy machine
         for fitted, held_out in _folds_to_judge_by(tuple(labels), tuple(groups), n_folds, seed):
@@ -222,4 +223,4 @@ def held_out_scores(
     first = np.unique(groups, return_index=True)[1]
     fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in stratified_split(labels[first], 0.5, seed))
     with threadpool_limits(1):
-        return judged, _fit_and_score(BLIND["tfidf"], _ngrams(texts, language), labels, groups, fitted, judged)
+        return judged, _fit_and_score(BLIND["tfidf"], _ngrams(tuple(texts), language), labels, groups, fitted, judged)
