@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from IPython.core.formatters import format_display_data
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.display import Markdown
-from myst_nb import glue as glue_one
+from IPython.display import Markdown, display
 from numpy.typing import NDArray
 from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
@@ -30,6 +30,7 @@ from replication.recorded import Recorded
 
 FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them
 
+GLUED = "application/papermill.record/"  # before each MIME type of what MyST-NB puts into a text
 BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
 
 
@@ -224,7 +225,10 @@ def glue(**values: Any) -> None:
             plain = value.item() if isinstance(value, np.generic) else value
             is_shown_so = isinstance(plain, int | float) or hasattr(plain, "_repr_html_")
             shown = plain if is_shown_so else str(plain)
-            glue_one(name, shown, display=False)
+            # MyST-NB's own `glue`, whose import takes seconds.
+            formats, metadata = format_display_data(shown)
+            metadata["scrapbook"] = {"name": name, "mime_prefix": GLUED}
+            display({GLUED + mime: data for mime, data in formats.items()}, raw=True, metadata=metadata)
             if not shell.user_ns.get("out"):
                 print(f"{name}: {shown}")
 

@@ -89,6 +89,13 @@ class Weights(Source):
         """|V|, the rows of the model's output, read from the config alone."""
         return self.config.get_text_config().vocab_size
 
+    def read_tokenizer(self, **flags: bool) -> PreTrainedTokenizerBase:
+        """The tokenizer as transformers reads it."""
+        from transformers import AutoTokenizer
+
+        # The package mistral-common has no way to read special tokens in a text as text.
+        return AutoTokenizer.from_pretrained(**self.arguments, mistral_format=False, **flags)
+
     def count_parameters(self, *, embeddings: bool = False) -> int:
         """Parameters, with or without embeddings and output head, from the config."""
         import torch
@@ -357,19 +364,16 @@ def _tokenizer_file(source: dict[str, Any]) -> Path | None:
 
 def _read_tokenizer(model: Weights, reading: dict[str, Any]) -> PreTrainedTokenizerBase:
     """A tokenizer, read as `read_otherwise` says."""
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    source = model.arguments
     try:
         with silent_transformers():
             if "special_tokens" in reading:
-                tokenizer = PreTrainedTokenizerFast.from_pretrained(**source)
+                from transformers import PreTrainedTokenizerFast
+
+                tokenizer = PreTrainedTokenizerFast.from_pretrained(**model.arguments)
                 for role, token in reading["special_tokens"].items():
                     setattr(tokenizer, role, token)
             else:
-                flags = {MISTRAL_FLAG: True} if MISTRAL_FLAG in reading else {}
-                # The package mistral-common has no way to read special tokens in a text as text.
-                tokenizer = AutoTokenizer.from_pretrained(**source, mistral_format=False, **flags)
+                tokenizer = model.read_tokenizer(**{MISTRAL_FLAG: True} if MISTRAL_FLAG in reading else {})
     except Exception as error:
         for package in ("sentencepiece", "google.protobuf"):
             if package.removeprefix("google.") in str(error).lower():

@@ -458,6 +458,12 @@ class Lab(Weights):
         """|V|, without transformers, whose import takes seconds."""
         return json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
 
+    def read_tokenizer(self, **flags: bool) -> PreTrainedTokenizerBase:
+        """The tokenizer, without torch, whose import takes seconds."""
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast.from_pretrained(**self.arguments, **flags)
+
     def count_parameters(self, *, embeddings: bool = False) -> int:
         """The number in the model's card; without torch too."""
         return lab_model_card(self.name)["parameters" if embeddings else "non_embedding_parameters"]
