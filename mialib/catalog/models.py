@@ -89,7 +89,7 @@ class Weights(Source):
         """|V|, the rows of the model's output, read from the config alone."""
         return self.config.get_text_config().vocab_size
 
-    def read_tokenizer(self, **flags: bool) -> PreTrainedTokenizerBase:
+    def read_tokenizer(self, **flags: Any) -> PreTrainedTokenizerBase:
         """The tokenizer as transformers reads it."""
         from transformers import AutoTokenizer
 

@@ -458,7 +458,7 @@ class Lab(Weights):
         """|V|, without transformers, whose import takes seconds."""
         return json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
 
-    def read_tokenizer(self, **flags: bool) -> PreTrainedTokenizerBase:
+    def read_tokenizer(self, **flags: Any) -> PreTrainedTokenizerBase:
         """The tokenizer, without torch, whose import takes seconds."""
         from transformers import PreTrainedTokenizerFast
 
