@@ -9,8 +9,7 @@ import gc
 import re
 import warnings
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -20,6 +19,8 @@ from mialib.store import hash_texts
 from mialib.versions import versions_of
 
 VERSION = re.compile(r"version(?:added|changed):{1,2} ?v?(\d+(?:\.\d+)*)")  # a directive of Sphinx
+BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # of a syntax tree's node: what holds statements
+Names = Container[str] | None  # such as Class.method
 
 
 class Docstring(NamedTuple):
@@ -59,7 +60,8 @@ def read_places(kind: str, places: Sequence[Place]) -> list[str | None]:
     for (package, name), file in source_files(places).items():
         numbers = by_file[package, name]
         standing: dict[str, list[list[str]]] = defaultdict(list)  # several where a name is defined twice
-        for docstring in READ[kind](package, name, parse(file)):
+        names = {places[i].path for i in numbers}
+        for docstring in READ[kind](package, name, parse(file), names):
             standing[docstring.path].append(docstring.text.split(" "))
         for i in numbers:
             place = places[i]
@@ -94,48 +96,41 @@ def parse(path: Path) -> ast.Module:
 
 def parse_source(source: str) -> ast.Module:
     """The syntax tree of a source text; SyntaxError for one that is none of this Python's."""
-    with warnings.catch_warnings(), without_garbage_collection():
-        warnings.simplefilter("ignore", SyntaxWarning)  # theirs, not ours
-        return ast.parse(source)
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """A syntax tree is many objects and no garbage: looking for some takes longer than parsing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+    gc.disable()  # its many nodes would set off collections that find nothing, two fifths of the time
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # theirs, not ours
+            return ast.parse(source)
     finally:
-        if was_enabled:
-            gc.enable()
+        gc.enable()
 
 
-def statements(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """All of a tree but its expressions, in the order of `ast.walk`, each with the names that it stands under."""
+def statements(tree: ast.Module, names: Names = None) -> Iterator[tuple[ast.AST, str]]:
+    """All statements of a tree, or those under `names`, in the order of `ast.walk`, each with the names it is under."""
     left: deque[tuple[ast.AST, str]] = deque([(tree, "")])
     while left:
         node, path = left.popleft()
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             path = f"{path}.{node.name}".lstrip(".")
-        left.extend((child, path) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
-        yield node, path
+        left.extend((child, path) for field in BLOCKS for child in getattr(node, field, ()))
+        if names is None or path in names:
+            yield node, path
 
 
-def _docstrings_of(package: str, file: str, tree: ast.Module) -> Iterator[Docstring]:
-    for node, path in statements(tree):
+def _docstrings_of(package: str, file: str, tree: ast.Module, names: Names = None) -> Iterator[Docstring]:
+    for node, path in statements(tree, names):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node, clean=False)
             if docstring:
                 given = node.args if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
-                names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)] if given else []
-                arguments = tuple(name for name in names if name not in ("self", "cls"))
+                every = (*given.posonlyargs, *given.args, *given.kwonlyargs) if given else ()
+                arguments = tuple(one.arg for one in every if one.arg not in ("self", "cls"))
                 text = " ".join(docstring.split())
                 yield Docstring(package, text, getattr(node, "name", ""), arguments, file, path)
 
 
-def _code_of(package: str, file: str, tree: ast.Module) -> Iterator[Docstring]:
-    for node, path in statements(tree):
+def _code_of(package: str, file: str, tree: ast.Module, names: Names = None) -> Iterator[Docstring]:
+    for node, path in statements(tree, names):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
             if body:

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -90,6 +91,7 @@ def run_notebook(
     lacks. When a cell fails otherwise, nothing is written to `output`, the partial copy goes to
     `failed`, and the error names both.
     """
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema would compile it: half of an import
     import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -216,15 +218,15 @@ def finished(notebook: NotebookNode, why_not_run: str) -> NotebookNode:
 
     A page that was not run says why in place of the cell that failed and of all after it.
     """
-    from nbformat.v4 import new_markdown_cell
-
-    from replication.results import literal
-
     added = {"injected-parameters", "papermill-error-cell-tag"}
     notebook.cells = [cell for cell in notebook.cells if not added & {*cell.metadata.get("tags", [])}]
     for named in ("input_path", "output_path", "parameters"):
         notebook.metadata.papermill.pop(named, None)
     if why_not_run:
+        from nbformat.v4 import new_markdown_cell
+
+        from replication.results import literal
+
         has_failed = [any(o.output_type == "error" for o in cell.get("outputs", [])) for cell in notebook.cells]
         is_given = ["parameters" in cell.metadata.get("tags", []) for cell in notebook.cells]
         end = has_failed.index(True) if any(has_failed) else is_given.index(True) + 1
