@@ -44,6 +44,10 @@ class Gguf(Weights):
         beside = paths[0].with_name(TOKENIZER)
         return [*paths, beside] if beside.is_file() else paths
 
+    def check(self) -> None:
+        """Unpack it, which raises for a file that can't be read; what is unpacked is a causal model."""
+        _ = self.folder
+
     @property
     def versions(self) -> dict[str, int]:
         """The version of the reader."""

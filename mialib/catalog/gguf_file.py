@@ -9,9 +9,11 @@ its code and not in the file (how Gemma scales its queries, the default RoPE bas
 from __future__ import annotations
 
 import mmap
+import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
+WEIGHTS_AT_ONCE = 2**18  # dequantized by a core
 SHARD_BYTES = 10**9  # of unpacked weights that are in memory at once, and in one file
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -448,14 +451,14 @@ def _sentence_piece(
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    by_score = []
-    for token, of_type, score in zip(tokens, types, scores, strict=True):
-        if of_type in (UNKNOWN, CONTROL, USER_DEFINED, BYTE):  # never made by a merge
-            continue
-        pairs = [(token[:at], token[at:]) for at in range(1, len(token))]
-        pairs = [pair for pair in pairs if pair[0] in vocabulary and pair[1] in vocabulary]
-        by_score += [(-score, vocabulary[left], vocabulary[right], left, right) for left, right in pairs]
-    merges = [(left, right) for *_, left, right in sorted(by_score)]
+    by_score = [
+        (-score, left, right)
+        for token, of_type, score in zip(tokens, types, scores, strict=True)
+        if of_type not in (UNKNOWN, CONTROL, USER_DEFINED, BYTE)  # never made by a merge
+        for at in range(1, len(token))
+        if (left := vocabulary.get(token[:at])) is not None and (right := vocabulary.get(token[at:])) is not None
+    ]
+    merges = [(tokens[left], tokens[right]) for _, left, right in sorted(by_score)]
     has_bytes = BYTE in types
     if len({score for score, *_ in by_score}) < 2 or not (has_bytes or unknown):
         raise ValueError("its tokens' scores or types say nothing; put the model's tokenizer.json beside it")
@@ -507,15 +510,21 @@ def restored_weights(
 
 
 def dequantized(tensor: Tensor) -> NDArray[np.float32]:
-    """A tensor's weights, in its shape."""
+    """A tensor's weights, in its shape; all cores work at them, each at a piece that stays in its cache."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
-    n_weights, n_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(tensor.kind)]
-    *rows, columns = tensor.shape
-    raw = tensor.raw.reshape(*rows, columns // n_weights * n_bytes)
-    if tensor.kind in (GGMLQuantizationType.F32, GGMLQuantizationType.F16):
-        return raw.view(np.float32 if n_bytes == 4 else np.float16).astype(np.float32)
-    return dequantize(raw, GGMLQuantizationType(tensor.kind))
+    kind = GGMLQuantizationType(tensor.kind)
+    n_weights, n_bytes = GGML_QUANT_SIZES[kind]
+    blocks, size = tensor.raw.reshape(-1, n_bytes), WEIGHTS_AT_ONCE // n_weights
+    weights = np.empty((len(blocks), n_weights), np.float32)
+
+    def fill(start: int) -> None:
+        piece = slice(start, start + size)
+        weights[piece] = dequantize(blocks[piece].reshape(1, -1), kind).reshape(-1, n_weights)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill, range(0, len(blocks), size)))
+    return weights.reshape(tensor.shape)
 
 
 def _sources(weight: str, names: TensorNameMap, tensors: Mapping[str, Tensor]) -> list[str]:
