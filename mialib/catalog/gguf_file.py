@@ -9,11 +9,9 @@ its code and not in the file (how Gemma scales its queries, the default RoPE bas
 from __future__ import annotations
 
 import mmap
-import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
-WEIGHTS_AT_ONCE = 2**18  # dequantized by a core
+WEIGHTS_AT_ONCE = 2**18  # dequantized
 SHARD_BYTES = 10**9  # of unpacked weights that are in memory at once, and in one file
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -510,20 +508,16 @@ def restored_weights(
 
 
 def dequantized(tensor: Tensor) -> NDArray[np.float32]:
-    """A tensor's weights, in its shape; all cores work at them, each at a piece that stays in its cache."""
+    """A tensor's weights, in its shape, computed in pieces that stay in the processor's cache."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
     kind = GGMLQuantizationType(tensor.kind)
     n_weights, n_bytes = GGML_QUANT_SIZES[kind]
     blocks, size = tensor.raw.reshape(-1, n_bytes), WEIGHTS_AT_ONCE // n_weights
     weights = np.empty((len(blocks), n_weights), np.float32)
-
-    def fill(start: int) -> None:
+    for start in range(0, len(blocks), size):
         piece = slice(start, start + size)
         weights[piece] = dequantize(blocks[piece].reshape(1, -1), kind).reshape(-1, n_weights)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill, range(0, len(blocks), size)))
     return weights.reshape(tensor.shape)
 
 
