@@ -120,7 +120,8 @@ rule all:
 
 
 onstart:
-    print(build.describe_time(PROFILE, [job.message for job in workflow.dag.needrun_jobs()], workflow.cores), flush=True)
+    if DURATIONS and workflow.cores:
+        print(build.describe_time(PROFILE, [job.message for job in workflow.dag.needrun_jobs()], workflow.cores), flush=True)
 
 
 onsuccess:
