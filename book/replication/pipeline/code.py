@@ -63,7 +63,7 @@ def imported_modules(code: str) -> frozenset[str]:
     `mialib.detect` and other names that the package gives on first use count as imports of the modules they are in.
     """
     tree, names = ast.parse(code), set()
-    for node in ast.walk(tree):
+    for node in tree.body:
         match node:
             case ast.If(test=ast.Name("TYPE_CHECKING")):
                 node.body = []
