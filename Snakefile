@@ -1,7 +1,6 @@
 # The pipeline: score -> notebook -> book. `make book` runs it, which is `mialib build`.
 # What the rules run is in book/replication/pipeline/jobs.py, what a page takes in needs.py beside it. Snakemake knows what is
 # stale: inputs by their time, recipes and code by the `params:` below, since it does not see edits to an imported package.
-import json
 import os
 import shlex
 import sys
@@ -34,7 +33,7 @@ DATA = [f"data/{name}" for name in ("lab/SHA256SUMS", "published.csv", "claims.y
 DATA += glob("data/revisions.yml") + glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json")
 DATA = hash_files(map(Path, DATA))
 JOB = f"{shlex.quote(sys.executable)} -m replication.pipeline.jobs"
-DURATIONS = json.loads(Path("data/durations.json").read_text()).get(PROFILE, {})  # seconds of jobs, on two idle cores
+DURATIONS = build.durations(PROFILE)
 
 COLUMNS, FIGURES, ASKED = {}, set(), set()
 if ONLY or not profile.models:
@@ -118,6 +117,11 @@ rule all:
     input:
         READY,
         [path for name in ([PAGE] if PAGE else NEEDS) for path in (*build.made_files(PROFILE, name), *columns_of(name))],
+
+
+onstart:
+    if DURATIONS and workflow.cores:
+        print(build.describe_time(PROFILE, [job.message for job in workflow.dag.needrun_jobs()], workflow.cores), flush=True)
 
 
 onsuccess:

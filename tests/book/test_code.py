@@ -27,7 +27,7 @@ def package(tmp_path, monkeypatch):
 
 
 def forget():
-    for known in (code.code_hash, code.import_closure, code.imported_modules, code._code):
+    for known in (code.code_hash, code.import_closure, code._imports_of, code._hash):
         known.cache_clear()
 
 

@@ -9,6 +9,7 @@ from hub_server import TOKEN
 from published_data import rows, write_jsonl
 
 from mialib.store import DATA
+from replication.pipeline import needs
 from replication.pipeline.plan import describe_plan, gpu_hours, memory_gb, plan_columns, plan_downloads
 from replication.profile import Profile, load_profile
 from replication.studies.paper_tables import Column
@@ -139,3 +140,12 @@ def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):
     # 9,870 texts of 512 words, 1.5 tokens a word, once: DC-PDD reads no lower case.
     assert (column.requests, column.tokens, column.gpu_hours) == (9870, 7_580_160, None)
     assert "9,870 requests, about 7,580,160 tokens, about $15.16" in describe_plan([column], [])
+
+
+@pytest.mark.parametrize("speed", [1, 3])
+def test_the_time_of_a_build_is_scaled_by_this_machines_speed(speed, monkeypatch):
+    seconds = {"lab": {"book": 240.0, "notebook index": 360.0}, "calibration": {"seconds": 2.0}}
+    monkeypatch.setattr(needs, "durations", seconds.get)
+    monkeypatch.setattr(needs, "calibrate", lambda: 2.0 * speed)
+    told = needs.describe_time("lab", ["notebook index", "book", "unknown"], 2)
+    assert told.startswith(f"About {5 * speed} minutes on 2 ") and "600 processor seconds" in told

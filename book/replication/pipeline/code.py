@@ -28,7 +28,7 @@ def code_hash(*modules: str) -> str:
     Comments, docstrings and layout do not count. A data file beside a module, of its name, is part of it.
     """
     closure = sorted(set().union(*(import_closure(module) for module in modules)))
-    return hash_of([[module, _code(_source(module))] for module in closure])
+    return hash_of([[module, _hash(_source(module))] for module in closure])
 
 
 @cache
@@ -37,16 +37,18 @@ def import_closure(module: str) -> frozenset[str]:
     found, left = set(), [module]
     while left:
         found.add(name := left.pop())
-        left += imported_modules(_source(name).read_text(encoding="utf-8")) - found
-        if name == REGISTRY:  # which imports the kinds of names when it meets one
-            left += kinds() - found
+        left += _imports_of(name) - found
     return frozenset(found)
 
 
 @cache
-def kinds() -> frozenset[str]:
-    """The modules of the kinds of names."""
-    return frozenset(module_of(prefix).partition(":")[0] for prefix in KINDS)
+def _imports_of(module: str) -> frozenset[str]:
+    imported = imported_modules(_source(module).read_text(encoding="utf-8"))
+    if module != REGISTRY:
+        return imported
+    return imported.union(
+        module_of(prefix).partition(":")[0] for prefix in KINDS
+    )  # it imports a kind when it meets one
 
 
 def _source(module: str) -> Path:
@@ -55,14 +57,13 @@ def _source(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-@cache
 def imported_modules(code: str) -> frozenset[str]:
     """The modules of our packages that some code imports anywhere, but for those that only type checkers read.
 
     `mialib.detect` and other names that the package gives on first use count as imports of the modules they are in.
     """
     tree, names = ast.parse(code), set()
-    for node in ast.walk(tree):
+    for node in tree.body:
         match node:
             case ast.If(test=ast.Name("TYPE_CHECKING")):
                 node.body = []
@@ -82,7 +83,7 @@ def imported_modules(code: str) -> frozenset[str]:
 
 
 @cache
-def _code(path: Path) -> str:
+def _hash(path: Path) -> str:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     node: Any
     for node in ast.walk(tree):
@@ -90,4 +91,4 @@ def _code(path: Path) -> str:
             case [ast.Expr(ast.Constant(str())), *rest]:  # a docstring
                 node.body = rest or [ast.Pass()]
     data = sorted(file for file in path.parent.glob(f"{path.stem}.*") if file.suffix in BESIDE)
-    return "\0".join([ast.unparse(tree), *(file.read_text(encoding="utf-8") for file in data)])
+    return hash_of([ast.unparse(tree), *(file.read_text(encoding="utf-8") for file in data)])
