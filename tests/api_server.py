@@ -5,6 +5,7 @@ import socket
 import sys
 import threading
 import time
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import torch
@@ -13,6 +14,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from replication.remote.api import PROBE
 
 KEY = "sk-a-secret-key-of-the-tests"
+
+
+@cache
+def load(folder):
+    """The model and the tokenizer of a folder, for all servers."""
+    return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
 
 class Server(ThreadingHTTPServer):
@@ -28,8 +35,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model, self.tokenizer = load(folder)
         self.asked, self.at = [], []
         self.before, self.change = lambda handler, body: False, lambda reply: None
         self.of_probe, self.probes = lambda handler, body: False, []

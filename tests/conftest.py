@@ -7,6 +7,7 @@ import atexit
 import json
 import os
 import shutil
+import sys
 import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported: no test may reach the network
@@ -14,10 +15,14 @@ os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp()  # where transformers copies
 os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp()  # its tables of Unicode, not in the repository
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read with numpy and torch: workers side by side have a core each
 
+
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -25,6 +30,9 @@ import transformers
 from hub_clients import pointed_at
 from hub_server import serve_hub
 from hypothesis import HealthCheck, settings
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -36,6 +44,9 @@ from mialib.token_stats import TokenRow, TokenStats
 
 for temporary in ("HF_MODULES_CACHE", "HYPOTHESIS_STORAGE_DIRECTORY"):
     atexit.register(shutil.rmtree, os.environ[temporary], ignore_errors=True)
+transport = httpx._transports.default
+transport.create_ssl_context = cache(transport.create_ssl_context)  # it reads all certificates for each client
+sys.modules["rfc3987_syntax"] = None  # with it nbformat takes 3 s to import, for a grammar of addresses
 torch.set_num_threads(1)  # tiny matrices: a second thread only waits, and waits long where cores are shared
 transformers.utils.logging.disable_progress_bar()
 COPIES = os.environ.get("MIALIB_BENCHMARKS")  # a person's, before each test is kept from it
@@ -127,11 +138,21 @@ def mialib_home(tmp_path, monkeypatch):
     return home
 
 
+@pytest.fixture(scope="session")
+def built_copy(tmp_path_factory):
+    """A copy of what `make book` has computed, where it has, so that no test changes a finished build."""
+    folder = tmp_path_factory.mktemp("built")
+    for name in ("cache", "models"):
+        if (ROOT / "build" / name).is_dir():
+            shutil.copytree(ROOT / "build" / name, folder / name, ignore=shutil.ignore_patterns(".*"))
+    yield folder
+    shutil.rmtree(folder)
+
+
 @pytest.fixture
-def built_home(mialib_home, monkeypatch):
-    """What `make book` has computed, where it has: a slow test that reads the lab's texts and scores takes them."""
-    if (ROOT / "build" / "cache").is_dir():
-        monkeypatch.setenv("MIALIB_HOME", str(ROOT / "build"))
+def built_home(mialib_home, built_copy, monkeypatch):
+    """The home of a slow test that reads the lab's texts and scores."""
+    monkeypatch.setenv("MIALIB_HOME", str(built_copy))
 
 
 @pytest.fixture
@@ -148,10 +169,16 @@ def at_hub(tmp_path, monkeypatch):
 
 @contextmanager
 def baselines_without(*kinds):
-    """Most of a test's time goes into fits of n-grams, and few tests are of them."""
+    """The other blind baselines; of n-grams with one C, since the search for the best takes most of a test."""
+
+    def classifier(folds):
+        return make_pipeline(TfidfTransformer(), LogisticRegression(C=10))
+
     whole = dict(BLIND)
     for name in kinds:
         del BLIND[name]
+    for name in BLIND.keys() & {"tfidf", "formatting"}:
+        BLIND[name] = replace(BLIND[name], classifier=classifier)
     try:
         yield
     finally:

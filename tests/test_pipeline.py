@@ -329,10 +329,8 @@ def test_the_book_has_every_page_an_alt_for_each_image_and_a_place_for_each_link
 
 
 @needs_book
-def test_a_recorded_seed_is_what_this_code_makes_of_it(monkeypatch):
+def test_a_recorded_seed_is_what_this_code_makes_of_it(built_home):
     # Whatever they are matched by: what another machine or library computes otherwise shows here.
-    monkeypatch.setenv("MIALIB_HOME", str(ROOT / "build"))
-    monkeypatch.delenv("MIALIB_PROFILE", raising=False)
     given = load_profile().notebooks[ranking.PAGE].parameters
     of_page = ranking.columns(*(given[name] for name in ("models", "benchmarks", "references", "corpora", "shifted")))
     [(target, condition)] = [page for page in of_page if (page[0].model, page[1]) == ("lab/en-25k", ranking.OWN)]

@@ -111,11 +111,10 @@ def tab(request, browser, book):  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def inputs(shared_home):
+def inputs(shared_home, built_copy):
     """The texts of the editor and their statistics, made once."""
     with pytest.MonkeyPatch.context() as patch:
-        if (ROOT / "build" / "cache").is_dir():  # by `make book`
-            patch.setenv("MIALIB_HOME", str(ROOT / "build"))
+        patch.setenv("MIALIB_HOME", str(built_copy))
         [inputs] = pages.load_columns("lab/en-900k", "lab/en", None, "lab/en")
         assert len(inputs.stats) and inputs["frequency"]
     return inputs

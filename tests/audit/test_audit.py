@@ -11,6 +11,7 @@ import pytest
 from conftest import MARKUP, baselines_without
 from typer.testing import CliRunner
 
+from mialib.blind import BLIND
 from mialib.calibration import p_values
 from mialib_audit import audit as auditing
 from mialib_audit import evidence
@@ -41,7 +42,14 @@ def files(tmp_path):
     return write(tmp_path / "mine.jsonl", sentences(30, 0)), write(tmp_path / "unseen.jsonl", sentences(60, 1))
 
 
-cheap = pytest.mark.usefixtures("cheap_baselines")
+@pytest.fixture
+def two_baselines():
+    """The latest year and the length alone."""
+    with baselines_without(*BLIND.keys() - {"year", "length"}):
+        yield
+
+
+cheap = pytest.mark.usefixtures("two_baselines")
 
 
 @pytest.fixture

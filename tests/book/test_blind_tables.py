@@ -93,19 +93,13 @@ def test_a_benchmark_that_leaks_is_named():
     assert "- `leaking`: " in said and "Zlib 1.000" in said
 
 
-def keep_baselines(monkeypatch, *kinds):
-    """The others take seconds a benchmark."""
-    for kind in BLIND.keys() - kinds:
-        monkeypatch.delitem(BLIND, kind)
-
-
 @pytest.fixture
-def leaking_file(tmp_path, monkeypatch):
-    keep_baselines(monkeypatch, "tfidf", "length")
+def leaking_file(tmp_path):
     path = tmp_path / "leaking.jsonl"
     rows = zip(LEAKING.texts, LEAKING.labels.tolist(), ["a", "b"] * 40, strict=True)
     path.write_text("".join(json.dumps({"text": t, "label": y, "domain": d}) + "\n" for t, y, d in rows))
-    return path
+    with baselines_without(*BLIND.keys() - {"tfidf", "length"}):
+        yield path
 
 
 def dated_file(path, years_of_members, years_of_others, n=40):
@@ -119,8 +113,8 @@ def dated_file(path, years_of_members, years_of_others, n=40):
     return str(path)
 
 
+@pytest.mark.usefixtures("cheap_baselines")
 def test_a_page_says_of_each_benchmark_whether_it_leaks(tmp_path, monkeypatch):
-    keep_baselines(monkeypatch, "year", "length")
     older = dated_file(tmp_path / "older.jsonl", (1980, 2010), (2015, 2024))
     mixed = dated_file(tmp_path / "mixed.jsonl", (1980, 2024), (1980, 2024))
     few = dated_file(tmp_path / "few.jsonl", (1980, 2010), (2015, 2024), n=4)

@@ -604,6 +604,14 @@ def test_the_ledger_holds_every_former_test_once_in_the_table_the_results_and_th
     assert "2 former tests" in tables.summary([found])
 
 
+def test_a_summary_counts_verdicts_comparisons_and_seeds():
+    found = [judged([1, 0, 0]), replace(judged([0, 1]), left_out=("recorded elsewhere",))]
+    said, *lines = tables.summary(found).split("\n")
+    assert said.startswith("**2 tests**: 1 supported, 0 inconclusive, ") and ", 1 not supported. They make 3" in said
+    assert "comparisons, at most 2 each" in said
+    assert "behind each: 3." in said and lines[-1] == "- x, here, recorded elsewhere"
+
+
 def test_the_history_has_the_verdicts_before_and_after_each_change():
     table = tables.history_table(CLAIMS, [judged([2, 0])]).data
     [row] = table[(table["claim"] == "insensitive-to-corpus") & (table["date"] == "2026-11-20")].to_dict("records")

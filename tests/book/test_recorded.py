@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from conftest import random_rows
+from conftest import baselines_without, random_rows
 from typer.testing import CliRunner
 
 from mialib.catalog.loading import load_model
@@ -67,7 +67,13 @@ def use(tiny_lab, out, patch):
 
 
 @pytest.fixture(scope="module")
-def everything(tiny_lab, tmp_path_factory):
+def few_baselines():
+    with baselines_without("naive_bayes", "formatting"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def everything(tiny_lab, few_baselines, tmp_path_factory):
     """A folder with all that the profile has to record."""
     out = tmp_path_factory.mktemp("out")
     with pytest.MonkeyPatch.context() as patch:

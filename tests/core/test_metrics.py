@@ -126,12 +126,14 @@ def test_intervals_near_1_hold_the_true_auc_as_often(n_members, n_non_members, t
     # DeLong's plain interval does 74 to 92 times in 100 here, Newcombe's method 5 89 times where members spread wider.
     rng, n_draws, n_inside = np.random.default_rng(0), 200, 0
     labels = np.repeat([1, 0], [n_members, n_non_members])
-    for _ in range(n_draws):
+    for draw in range(n_draws):
         scores = rng.normal(size=len(labels)) * np.where(labels, spread, 1)
         scores += np.sqrt(1 + spread**2) * norm.ppf(true) * labels
-        interval, turned = auc_interval(labels, scores), auc_interval(labels, -scores)
+        interval = auc_interval(labels, scores)
         n_inside += interval.low <= true <= interval.high
-        assert (turned.low, turned.high) == pytest.approx((1 - interval.high, 1 - interval.low))
+        if draw < 10:
+            turned = auc_interval(labels, -scores)
+            assert (turned.low, turned.high) == pytest.approx((1 - interval.high, 1 - interval.low))
     assert n_inside / n_draws >= 0.92  # 0.95 or more, and twice the error of 200 draws
 
 
@@ -463,24 +465,24 @@ def test_a_bound_of_epsilon_by_hand():
 def test_a_bound_of_epsilon_is_above_the_truth_in_one_repeat_of_twenty_at_most(epsilon, least):
     """Randomized response: each text's coin is told with probability e^epsilon / (1 + e^epsilon), else its opposite.
 
-    The number of right guesses is then binomial, so the share of repeats is known exactly; 1000 are simulated, too.
+    The number of right guesses is then binomial, so the share of repeats is known exactly; 500 are simulated, too.
     """
     rng, found, truth = np.random.default_rng(7), [], 1 / (1 + np.exp(-epsilon))
     all_right, guesses = np.repeat([0, 1], 200), np.r_[0:100, 300:400]
     wrong = [np.isin(np.arange(400), guesses[n_right:]) for n_right in range(201)]
     bounds = [metrics.epsilon_bound(all_right ^ of, np.arange(400), 200) for of in wrong]
     exact = binom.pmf(np.flatnonzero(np.array(bounds) > epsilon), 200, truth).sum()
-    for _ in range(1000):
+    for _ in range(500):
         labels = rng.integers(0, 2, 400)
         told = np.where(rng.random(400) < truth, labels, 1 - labels)
         found.append(metrics.epsilon_bound(labels, told, 200))
     above = np.mean(np.array(found) > epsilon)
-    assert 0.03 < exact <= 0.05 and above <= exact + 2 * np.sqrt(exact / 1000) and np.median(found) >= least
+    assert 0.03 < exact <= 0.05 and above <= exact + 2 * np.sqrt(exact / 500) and np.median(found) >= least
 
 
 def test_shuffled_labels_and_scores_that_tie_show_no_epsilon():
     labels, rng = np.repeat([0, 1], 200), np.random.default_rng(8)
-    found = [metrics.epsilon_bound(rng.permutation(labels), np.arange(400.0), 200) for _ in range(5000)]
+    found = [metrics.epsilon_bound(rng.permutation(labels), np.arange(400.0), 200) for _ in range(2000)]
     assert 0.03 < np.mean(np.array(found) > 0) <= 0.05, "exactly 3.86% of shuffles: hypergeometric"
     assert (
         metrics.epsilon_bound(labels, np.zeros(400), 200) == metrics.epsilon_bound(1 - labels, np.zeros(400), 200) == 0

@@ -237,8 +237,8 @@ def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_h
 
 @pytest.mark.parametrize("is_bfloat16", [False, True])
 def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(is_bfloat16, use_profile, model_folder):
-    recipe = {"from_model": model_folder, "corpus": "lab/tiny", "member_times": 8, "background_times": 0}
-    recipe |= {"batch_texts": 4, "learning_rate": 0.003, "is_bfloat16": is_bfloat16}
+    recipe = {"from_model": model_folder, "corpus": "lab/tiny", "member_times": 4, "background_times": 0}
+    recipe |= {"batch_texts": 4, "learning_rate": 0.006, "is_bfloat16": is_bfloat16}
     use_profile({"models": {"lab/tiny-on": {"benchmarks": ["lab/tiny"], "train_on": recipe}}})
     texts, labels = load_benchmark("lab/tiny").texts, load_benchmark("lab/tiny").labels
     trained, base = mialib.Scorer("lab/tiny-on"), mialib.Scorer(model_folder)
@@ -247,7 +247,7 @@ def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(is_bfloat16
     gains = [np.array([row.log_prob.mean() for row in of.score(texts)]) for of in (trained, base)]
     gain = gains[0] - gains[1]
     assert gain[labels == 1].mean() > 1 and mialib.auc(labels, gain) > 0.6
-    assert find("lab/tiny-on").times_seen(texts).tolist() == [8] * 20 + [0] * 20
+    assert find("lab/tiny-on").times_seen(texts).tolist() == [4] * 20 + [0] * 20
     assert find("lab/tiny-on").trained_on == LabCorpus("lab/tiny").texts("member")
 
 

@@ -91,7 +91,8 @@ def run_notebook(
     lacks. When a cell fails otherwise, nothing is written to `output`, the partial copy goes to
     `failed`, and the error names both.
     """
-    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # jsonschema would compile it: half of an import
+    # With this package jsonschema, and so nbformat, takes 3 s to import: a grammar of addresses that no notebook needs.
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError
