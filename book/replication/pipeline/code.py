@@ -44,11 +44,8 @@ def import_closure(module: str) -> frozenset[str]:
 @cache
 def _imports_of(module: str) -> frozenset[str]:
     imported = imported_modules(_source(module).read_text(encoding="utf-8"))
-    if module != REGISTRY:
-        return imported
-    return imported.union(
-        module_of(prefix).partition(":")[0] for prefix in KINDS
-    )  # it imports a kind when it meets one
+    kinds = KINDS if module == REGISTRY else ()  # it imports the kind of a name when it meets one
+    return imported.union(module_of(prefix).partition(":")[0] for prefix in kinds)
 
 
 def _source(module: str) -> Path:
@@ -63,10 +60,10 @@ def imported_modules(code: str) -> frozenset[str]:
     `mialib.detect` and other names that the package gives on first use count as imports of the modules they are in.
     """
     tree, names = ast.parse(code), set()
-    for node in tree.body:
-        match node:
+    for statement in tree.body:
+        match statement:
             case ast.If(test=ast.Name("TYPE_CHECKING")):
-                node.body = []
+                statement.body = []
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases):

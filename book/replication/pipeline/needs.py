@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from mialib.progress import in_words
 from mialib.store import hash_of
@@ -119,8 +120,9 @@ def calibrate() -> float:
     """Seconds that a loop of Python and products of matrices take on this machine, as busy as it is now: about one."""
     began, matrix = time.perf_counter(), np.ones((512, 512), np.float32)
     sum(i * i % 7 for i in range(6_000_000))
-    for _ in range(120):
-        matrix @ matrix
+    with threadpool_limits(1):  # a job has one thread
+        for _ in range(120):
+            matrix @ matrix
     return time.perf_counter() - began
 
 
