@@ -123,7 +123,7 @@ def changed(tmp_path, monkeypatch):
     """Packages whose docstrings are as if another version were installed than the one that the lab was made with."""
     packages = {"numpy"}
 
-    def read(package, name, path):
+    def read(package, name, path, names):
         found = docstrings_in(package, name, path)
         return [of._replace(text=f"Changed. {of.text}") for of in found] if package in packages else found
 
