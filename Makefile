@@ -22,7 +22,7 @@ $(INSTALLED): requirements.lock pyproject.toml setup.py audit/pyproject.toml boo
 
 install: $(INSTALLED)  ## the environment alone, with .venv/bin/mialib
 
-plan: $(INSTALLED)  ## how long the book takes here; PROFILE=paper: also what it downloads, and what is in its way
+plan: $(INSTALLED)  ## how long the book takes here; PROFILE=paper: what it downloads and takes, and what is in its way
 	@MIALIB_PROFILE=data/profiles/$(PROFILE).yml $(BIN)/mialib plan $(ONLY)
 
 book: $(INSTALLED) $(if $(filter-out lab,$(PROFILE)),plan)  ## score, run the notebooks, render the book

@@ -18,7 +18,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 for library in ("OMP", "OPENBLAS", "MKL", "RAYON"):  # as many jobs run at once as there are cores
     os.environ[f"{library}_NUM_THREADS"] = "1"
 
-from replication.pipeline import needs as build
+from replication.pipeline import estimate, needs as build
 from replication.lab.source import corpora_of
 from replication.profile import PAPER_TABLE, load_profile
 from replication.pipeline.code import code_hash
@@ -33,7 +33,7 @@ DATA = [f"data/{name}" for name in ("lab/SHA256SUMS", "published.csv", "claims.y
 DATA += glob("data/revisions.yml") + glob("data/recorded/**/*.parquet", recursive=True) + glob("data/recorded/*.json")
 DATA = hash_files(map(Path, DATA))
 JOB = f"{shlex.quote(sys.executable)} -m replication.pipeline.jobs"
-DURATIONS = build.durations(PROFILE)
+DURATIONS = estimate.durations(PROFILE)
 
 COLUMNS, FIGURES, ASKED = {}, set(), set()
 if ONLY or not profile.models:
@@ -121,7 +121,7 @@ rule all:
 
 onstart:
     if DURATIONS and workflow.cores:
-        print(build.describe_time(PROFILE, [job.message for job in workflow.dag.needrun_jobs()], workflow.cores), flush=True)
+        print(estimate.describe_time(PROFILE, [job.message for job in workflow.dag.needrun_jobs()], workflow.cores), flush=True)
 
 
 onsuccess:

@@ -45,13 +45,13 @@ class Baseline:
     """One way to tell texts apart: the features of a text, and the classifier that reads them."""
 
     label: str
-    features: Callable[[Sequence[str], str], Features]  # of texts and their language, (N, D); each from its own text
+    features: Callable[[tuple[str, ...], str], Features]  # of texts and their language, (N, D); each from its own text
     classifier: Callable[[FoldsFor], ClassifierMixin]  # given the inner folds of the texts that it will be fitted on
     min_texts: int = 0  # an n-gram that is in fewer of the fitted texts is left out
 
 
-@lru_cache(maxsize=1)  # two baselines read them
-def _ngrams(texts: Sequence[str], language: str) -> csr_matrix:
+@lru_cache(maxsize=1)  # two baselines read those of a benchmark
+def _ngrams(texts: tuple[str, ...], language: str) -> csr_matrix:
     """Counts of each word and each pair of words; in Chinese, which has no spaces, of characters."""
     from sklearn.feature_extraction.text import CountVectorizer
 

@@ -238,7 +238,7 @@ def compare_tpr_at_fpr(
     return compared(float(difference), float(np.var(resampled, ddof=1)), n_texts)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def resampled_texts(n_texts: tuple[int, int], n_resamples: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
     """How often each resample draws each member, (1 + resamples, m), and each non-member, (1 + resamples, n).
 

@@ -15,7 +15,6 @@ os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp()  # where transformers copies
 os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp()  # its tables of Unicode, not in the repository
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read with numpy and torch: workers side by side have a core each
 
-
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
@@ -168,8 +167,8 @@ def at_hub(tmp_path, monkeypatch):
 
 
 @contextmanager
-def baselines_without(*kinds):
-    """The other blind baselines; of n-grams with one C, since the search for the best takes most of a test."""
+def quick_baselines(*kinds):
+    """The blind baselines but for these kinds; those of n-grams try one C. Tests of the real ones need another home."""
 
     def classifier(folds):
         return make_pipeline(TfidfTransformer(), LogisticRegression(C=10))
@@ -189,7 +188,7 @@ def baselines_without(*kinds):
 @pytest.fixture
 def cheap_baselines():
     """Those blind baselines alone that look at one number of a text."""
-    with baselines_without("tfidf", "naive_bayes", "formatting"):
+    with quick_baselines("tfidf", "naive_bayes", "formatting"):
         yield
 
 

@@ -7,7 +7,7 @@ import oracles
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import baselines_without
+from conftest import quick_baselines
 from oracles import assert_agree, naive_statistics
 
 import mialib
@@ -105,7 +105,7 @@ def test_what_a_build_found_and_each_texts_scores_are_recorded(tmp_path, model_f
         for noun in ("river", "tower")
     ]
     (tmp_path / "docs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    with baselines_without("naive_bayes", "formatting", "year"):
+    with quick_baselines("naive_bayes", "formatting", "year"):
         written = real_model.record(tmp_path / "results", [str(tmp_path / "docs.jsonl")])
     names = ["dc_pdd_table_4.json", "docs.json", "docs-audits.json", "scores.parquet"]
     assert [path.name for path in written] == names

@@ -186,7 +186,7 @@ def plan(
 ) -> None:
     """Say what the papers' tables of the profile take before anything is fetched or run; or a file of texts."""
     from mialib.shared.files import load_texts
-    from replication.pipeline.needs import describe_time, durations
+    from replication.pipeline.estimate import describe_time, durations
     from replication.pipeline.plan import describe_plan, describe_texts, plan_columns, plan_downloads
     from replication.profile import load_profile
 
@@ -195,7 +195,7 @@ def plan(
     profile = load_profile()
     columns, downloads = plan_columns(profile, only or []), plan_downloads(profile, only or [])
     say(describe_plan(columns, downloads) if downloads else f"profile {profile.name} takes nothing from elsewhere")
-    if jobs := [job for job in durations(profile.name) if not job.startswith("page ")]:
+    if not only and (jobs := [job for job in durations(profile.name) if not job.startswith("page ")]):
         say(describe_time(profile.name, jobs, n_cores()))
 
 

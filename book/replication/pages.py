@@ -30,7 +30,7 @@ from replication.recorded import Recorded
 
 FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them
 
-GLUED = "application/papermill.record/"  # before each MIME type of what MyST-NB puts into a text
+GLUE_PREFIX = "application/papermill.record/"  # MyST-NB's
 BILLIONS_WITHOUT_GPU = 0.5  # the largest model that a processor scores in an hour or so
 
 
@@ -227,8 +227,8 @@ def glue(**values: Any) -> None:
             shown = plain if is_shown_so else str(plain)
             # MyST-NB's own `glue`, whose import takes seconds.
             formats, metadata = format_display_data(shown)
-            metadata["scrapbook"] = {"name": name, "mime_prefix": GLUED}
-            display({GLUED + mime: data for mime, data in formats.items()}, raw=True, metadata=metadata)
+            metadata["scrapbook"] = {"name": name, "mime_prefix": GLUE_PREFIX}
+            display({GLUE_PREFIX + mime: data for mime, data in formats.items()}, raw=True, metadata=metadata)
             if not shell.user_ns.get("out"):
                 print(f"{name}: {shown}")
 

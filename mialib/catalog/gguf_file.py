@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
-WEIGHTS_AT_ONCE = 2**18  # dequantized
+WEIGHTS_AT_ONCE = 2**18  # that are dequantized: a megabyte, which fits into a core's cache
 SHARD_BYTES = 10**9  # of unpacked weights that are in memory at once, and in one file
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -513,7 +513,9 @@ def dequantized(tensor: Tensor) -> NDArray[np.float32]:
 
     kind = GGMLQuantizationType(tensor.kind)
     n_weights, n_bytes = GGML_QUANT_SIZES[kind]
-    blocks, size = tensor.raw.reshape(-1, n_bytes), WEIGHTS_AT_ONCE // n_weights
+    *rows, columns = tensor.shape
+    blocks = tensor.raw.reshape(*rows, columns // n_weights * n_bytes).reshape(-1, n_bytes)
+    size = WEIGHTS_AT_ONCE // n_weights
     weights = np.empty((len(blocks), n_weights), np.float32)
     for start in range(0, len(blocks), size):
         piece = slice(start, start + size)

@@ -136,7 +136,7 @@ def surp_conditions(
 
 
 def percentile(values: FloatArray, k: FloatArray) -> FloatArray:
-    """`np.percentile` to the last bit, which takes several times as long for so few values."""
+    """As `np.percentile`, to the last bit; NumPy's takes several times as long for the few values of a text."""
     ordered, place = np.sort(values), (len(values) - 1) * (k / 100)
     below = place.astype(int)
     low, high, share = ordered[below], ordered[np.minimum(below + 1, len(values) - 1)], place - below

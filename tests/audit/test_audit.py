@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import MARKUP, baselines_without
+from conftest import MARKUP, quick_baselines
 from typer.testing import CliRunner
 
 from mialib.blind import BLIND
@@ -45,7 +45,7 @@ def files(tmp_path):
 @pytest.fixture
 def two_baselines():
     """The latest year and the length alone."""
-    with baselines_without(*BLIND.keys() - {"year", "length"}):
+    with quick_baselines(*BLIND.keys() - {"year", "length"}):
         yield
 
 
@@ -135,7 +135,7 @@ def test_a_report_is_replaced_by_force_alone(files, audit, tmp_path, monkeypatch
 
 def test_a_difference_of_format_alone_is_refused(audit, tmp_path):
     mine = write(tmp_path / "mine.jsonl", [text.replace(" ", "\n", 1) for text in sentences(30, 3)])
-    with baselines_without("naive_bayes", "year", "length", "zlib"):
+    with quick_baselines("naive_bayes", "year", "length", "zlib"):
         told = audit(mine, exit_code=3)[1]["blind"]["separated_by"]
     assert any(of.startswith("formatting ") for of in told) and not any(of.startswith("tf-idf ") for of in told)
 

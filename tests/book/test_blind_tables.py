@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import baselines_without
+from conftest import quick_baselines
 from page_code import functions_of
 from typer.testing import CliRunner
 
@@ -52,7 +52,7 @@ def detected(auc, column="b", metric="auc"):
 @pytest.fixture
 def few_baselines():
     """Without the two that take as long as all others, and find what tf-idf finds."""
-    with baselines_without("naive_bayes", "formatting"):
+    with quick_baselines("naive_bayes", "formatting"):
         yield
 
 
@@ -98,7 +98,7 @@ def leaking_file(tmp_path):
     path = tmp_path / "leaking.jsonl"
     rows = zip(LEAKING.texts, LEAKING.labels.tolist(), ["a", "b"] * 40, strict=True)
     path.write_text("".join(json.dumps({"text": t, "label": y, "domain": d}) + "\n" for t, y, d in rows))
-    with baselines_without(*BLIND.keys() - {"tfidf", "length"}):
+    with quick_baselines(*BLIND.keys() - {"tfidf", "length"}):
         yield path
 
 

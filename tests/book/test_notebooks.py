@@ -10,7 +10,7 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import MARKUP, baselines_without, page_parameters
+from conftest import MARKUP, page_parameters, quick_baselines
 from IPython.display import HTML, Markdown
 from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -34,13 +34,14 @@ OF_THE_LAB = {"claims", "index", "lab", "min_k_books", "min_k_contamination", "m
 OF_THE_PAPERS = {"paper_table", "registry", "two_sources"}
 OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS | {"speed"}
 OF_TFIDF = {"blind_benchmarks", "probe_table_1"}  # they compute it themselves, with the search for C
+AUDITS = "n_audits=1000"  # of the page decisions: too many for a test
 OF_NO_MODEL = {"blind_benchmarks", "coverage", "real_docstrings"}
 
 
 @pytest.fixture
 def few_baselines(request):
     name, tfidf = request.node.callspec.id, BLIND["tfidf"]
-    with baselines_without("naive_bayes", "formatting", "year"):
+    with quick_baselines("naive_bayes", "formatting", "year"):
         if name in OF_TFIDF:
             BLIND["tfidf"] = tfidf
             request.getfixturevalue("monkeypatch").setenv("MIALIB_HOME", str(request.getfixturevalue("tmp_path")))
@@ -78,10 +79,11 @@ def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_
     for name, n in {"DRAWS": 1000, "POWER_DRAWS": 100, "RESAMPLES": 20}.items():
         monkeypatch.setattr(decisions, name, n)
     notebook = nbformat.read(path, as_version=4)
+    assert (path.stem == "decisions") == any(AUDITS in cell.source for cell in notebook.cells)
     for cell in notebook.cells + footer(notebook.metadata.get("footer", {}), path.stem):
         if cell.cell_type != "code":
             continue
-        cell.source = cell.source.replace("n_audits=1000", "n_audits=20")
+        cell.source = cell.source.replace(AUDITS, "n_audits=20")
         code = ast.parse(cell.source, f"{path.stem}, {cell.id}")
         check_fails_without_an_answer(cell, before, scope)
         last = code.body.pop() if code.body and isinstance(code.body[-1], ast.Expr) else None

@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib
 import nbformat
@@ -45,6 +46,19 @@ def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():
 def test_targets_that_do_not_fit_are_an_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         targets(*arguments)
+
+
+def test_what_a_text_takes_is_published_as_myst_nb_does(monkeypatch):
+    from myst_nb.ext import glue
+
+    published = []
+    for module, name in ((pages, "display"), (glue, "ipy_display")):
+        monkeypatch.setattr(module, name, lambda *of, **options: published.append((of, options)))
+    monkeypatch.setattr(pages, "get_ipython", lambda: SimpleNamespace(user_ns={"out": "results.json"}))
+    for value in (0.25, "words"):
+        pages.glue(found=value)
+        glue.glue("found", value, display=False)
+        assert published[-2] == published[-1] and "0.25" in str(published[0])
 
 
 def test_a_parameters_numbers_and_start_token():

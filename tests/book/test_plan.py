@@ -9,7 +9,7 @@ from hub_server import TOKEN
 from published_data import rows, write_jsonl
 
 from mialib.store import DATA
-from replication.pipeline import needs
+from replication.pipeline import estimate
 from replication.pipeline.plan import describe_plan, gpu_hours, memory_gb, plan_columns, plan_downloads
 from replication.profile import Profile, load_profile
 from replication.studies.paper_tables import Column
@@ -144,8 +144,10 @@ def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):
 
 @pytest.mark.parametrize("speed", [1, 3])
 def test_the_time_of_a_build_is_scaled_by_this_machines_speed(speed, monkeypatch):
-    seconds = {"lab": {"book": 240.0, "notebook index": 360.0}, "calibration": {"seconds": 2.0}}
-    monkeypatch.setattr(needs, "durations", seconds.get)
-    monkeypatch.setattr(needs, "calibrate", lambda: 2.0 * speed)
-    told = needs.describe_time("lab", ["notebook index", "book", "unknown"], 2)
-    assert told.startswith(f"About {5 * speed} minutes on 2 ") and "600 processor seconds" in told
+    jobs = {"lab": {"book": 240.0, "notebook index": 360.0}}
+    monkeypatch.setattr(estimate, "DURATIONS", {"jobs": jobs, "calibration": 2.0})
+    monkeypatch.setattr(estimate, "calibrate", lambda: 2.0 * speed)
+    told = estimate.describe_time("lab", ["notebook index", "book", "unknown"], 1)
+    assert told.startswith(f"About {10 * speed} minutes on 1 ") and "600 processor seconds" in told
+    of_many_cores = estimate.describe_time("lab", jobs["lab"], 16)
+    assert of_many_cores.startswith(f"About {6 * speed} minutes on 16 "), "a job runs on one core"

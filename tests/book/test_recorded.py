@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from conftest import baselines_without, random_rows
+from conftest import quick_baselines, random_rows
 from typer.testing import CliRunner
 
 from mialib.catalog.loading import load_model
@@ -68,7 +68,7 @@ def use(tiny_lab, out, patch):
 
 @pytest.fixture(scope="module")
 def few_baselines():
-    with baselines_without("naive_bayes", "formatting"):
+    with quick_baselines("naive_bayes", "formatting"):
         yield
 
 

@@ -110,6 +110,25 @@ def test_a_difference_of_aucs_or_tprs_is_the_same_by_both_ways():
     assert as_itself.estimate == renamed.estimate == tpr_at_fpr(labels, other) - tpr_at_fpr(labels, ours)
 
 
+def test_the_bootstrap_is_one_resample_at_a_time(monkeypatch):
+    monkeypatch.setattr(sensitivity, "N_RESAMPLES", 20)
+    labels, ours, other, _ = noisy(n=300)
+    other, rng, differences = np.where(np.arange(300) % 7, other.round(1), np.nan), np.random.default_rng(0), []
+    sides = [(of[labels == 1], of[labels == 0]) for of in (other, ours)]
+    for at in range(21):
+        draws = [rng.choice(len(of), len(of)) if at else np.arange(len(of)) for of in sides[0]]
+        (members, non_members), whole = ([of[i] for of, i in zip(side, draws, strict=True)] for side in sides)
+        left = members[~np.isnan(members)], non_members[~np.isnan(non_members)]
+        rates = [
+            METHOD["interpolated"](*sensitivity.roc_points(*left)),
+            sensitivity.at_most(*sensitivity.roc_points(*whole)),
+        ]
+        differences.append(rates[0] - rates[1])
+    expected = metrics.compared(differences[0], np.var(differences[1:], ddof=1), (len(sides[0][0]), len(sides[0][1])))
+    found = sensitivity.compare_tprs(labels, other, ours, METHOD["interpolated"])
+    assert ends(found) == pytest.approx(ends(expected.difference), abs=1e-12)
+
+
 @pytest.mark.parametrize("label", [0, 1])
 def test_nine_scored_texts_of_a_class_make_no_difference_of_aucs(label):
     labels, ours, other, _ = noisy()

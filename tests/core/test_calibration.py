@@ -171,7 +171,7 @@ def test_ties_share_their_mean_rank_and_cost_little_power():
 def test_where_most_scores_tie_a_set_without_a_member_is_called_no_more_often(m, n):
     """Nine in ten of the scores are 0."""
     rng = np.random.default_rng(m)
-    drawn = np.where(rng.random((80, m + n)) < 0.9, 0, rng.normal(size=(80, m + n)).round(1) + 5)
+    drawn = np.where(rng.random((150, m + n)) < 0.9, 0, rng.normal(size=(150, m + n)).round(1) + 5)
     found = np.array([d.set_p_value(scores[:m], scores[m:]) for scores in drawn])
     assert (found <= 0.05).mean() < 0.08 and found.min() >= 1 / (d.DIVISIONS + 1)
     assert d.set_p_value(drawn[0][:m], drawn[0][m:]) == found[0], "always the same divisions"
@@ -211,8 +211,8 @@ def simulated_audits(share, n_texts, n_known, n_audits, rng, digits=None):
 @pytest.mark.parametrize("share", [0, 0.1, 0.5])
 @pytest.mark.parametrize(("n_known", "digits"), [(100, None), (1999, None), (1999, 1)])
 def test_of_the_flagged_texts_no_larger_share_are_non_members_than_the_fdr_says(share, n_known, digits):
-    """In 250 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
-    p, is_member = simulated_audits(share, 200, n_known, 250, np.random.default_rng(5), digits)
+    """In 500 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
+    p, is_member = simulated_audits(share, 200, n_known, 500, np.random.default_rng(5), digits)
     is_flagged = np.array([of <= d.flagged_up_to(of, 0.1) for of in p])
     false_share = is_flagged[:, ~is_member].sum(axis=1) / np.maximum(1, is_flagged.sum(axis=1))
     error = false_share.std(ddof=1) / np.sqrt(len(p))

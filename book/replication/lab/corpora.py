@@ -42,11 +42,12 @@ class Row(NamedTuple):
 def read_corpus(folder: Path) -> tuple[Row, ...]:
     """The texts of a corpus in the order in which they were dealt out; none is read from a package yet."""
     path = folder / TEXTS if (folder / TEXTS).is_file() else folder / PLACES
-    return _read_rows(path, path.stat().st_mtime_ns)
+    stat = path.stat()
+    return _read_rows(path, stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=4)  # each role is asked for by itself
-def _read_rows(path: Path, changed_ns: int) -> tuple[Row, ...]:
+def _read_rows(path: Path, n_bytes: int, changed_ns: int) -> tuple[Row, ...]:
     if path.name == TEXTS:
         lines = gzip.decompress(path.read_bytes()).decode().split("\n")
         return tuple(Row(**json.loads(line)) for line in lines if line)

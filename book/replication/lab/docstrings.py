@@ -96,13 +96,15 @@ def parse(path: Path) -> ast.Module:
 
 def parse_source(source: str) -> ast.Module:
     """The syntax tree of a source text; SyntaxError for one that is none of this Python's."""
+    was_collecting = gc.isenabled()
     gc.disable()  # its many nodes would set off collections that find nothing, two fifths of the time
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # theirs, not ours
             return ast.parse(source)
     finally:
-        gc.enable()
+        if was_collecting:
+            gc.enable()
 
 
 def statements(tree: ast.Module, names: Names = None) -> Iterator[tuple[ast.AST, str]]:

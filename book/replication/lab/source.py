@@ -459,9 +459,12 @@ class Lab(Weights):
         return json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
 
     def read_tokenizer(self, **flags: Any) -> PreTrainedTokenizerBase:
-        """The tokenizer, without torch, whose import takes seconds."""
+        """The tokenizer, of a corpus's own class without torch, whose import takes seconds."""
         from transformers import PreTrainedTokenizerFast
 
+        config = json.loads((self.folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        if config["tokenizer_class"] != PreTrainedTokenizerFast.__name__:  # of a model from elsewhere
+            return super().read_tokenizer(**flags)
         return PreTrainedTokenizerFast.from_pretrained(**self.arguments, **flags)
 
     def count_parameters(self, *, embeddings: bool = False) -> int:

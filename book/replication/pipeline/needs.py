@@ -4,21 +4,14 @@ What a page takes is in its parameters: the models, benchmarks and corpora that 
 this. Nothing here loads torch.
 """
 
-import json
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from threadpoolctl import threadpool_limits
-
-from mialib.progress import in_words
 from mialib.store import hash_of
-from replication import BOOK_DATA
 from replication.lab.dealing import sources_of
 from replication.lab.recipes import Model
 from replication.lab.source import corpora_of_recipe
@@ -109,31 +102,6 @@ def single_page(profile: str, name: str) -> str:
 def book_index(profile: str) -> str:
     """The rendered book's first page."""
     return f"build/{profile}/book/_build/html/index.html"
-
-
-def durations(profile: str) -> dict[str, float]:
-    """Processor seconds of a profile's jobs on the machine of `data/durations.json`, by their messages."""
-    return json.loads((BOOK_DATA / "durations.json").read_text(encoding="utf-8")).get(profile, {})
-
-
-def calibrate() -> float:
-    """Seconds that a loop of Python and products of matrices take on this machine, as busy as it is now: about one."""
-    began, matrix = time.perf_counter(), np.ones((512, 512), np.float32)
-    sum(i * i % 7 for i in range(6_000_000))
-    with threadpool_limits(1):  # a job has one thread
-        for _ in range(120):
-            matrix @ matrix
-    return time.perf_counter() - began
-
-
-def describe_time(profile: str, jobs: Iterable[str], cores: int) -> str:
-    """How long jobs take on this machine, by their messages; in words."""
-    there = durations(profile)
-    seconds, slower = sum(there.get(job, 0) for job in jobs), calibrate() / durations("calibration")["seconds"]
-    return (
-        f"About {in_words(seconds * slower / cores)} on {cores} of this machine's cores: {seconds:,.0f} processor "
-        f"seconds where the jobs were measured, and a calibration just now took {slower:.1f} times as long as there"
-    )
 
 
 def check_pages(html: str | Path, profile: Profile | None = None) -> None:

@@ -61,10 +61,10 @@ def resampled_roc_points(
     thresholds = np.unique(np.concatenate([members, non_members]))[::-1]
     shares = []
     for scores, times in ((non_members, times_others), (members, times_members)):
+        if not times.any(axis=1).all():
+            raise NotApplicable("so few texts of a class are scored that a resample holds none")
         order = np.argsort(-scores)
         n_above = np.cumsum(times[:, order], axis=1)  # drawn texts, from the highest score down
-        if not n_above[:, -1].all():
-            raise NotApplicable("so few texts of a class are scored that a resample holds none")
         n_scores = np.searchsorted(-scores[order], -thresholds, side="right")  # at or above each threshold, one or more
         n_above = np.hstack([np.zeros((len(times), 1), int), n_above])[:, np.append(0, n_scores)]
         shares.append(n_above / n_above[:, -1:])  # counts before shares: 1 - 475 / 500 is a little over 0.05
@@ -112,7 +112,7 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
     n_texts = len(our_sides[0]), len(our_sides[1])
     sides = [other[labels == label] for label in (1, 0)]
     is_scored = [~np.isnan(scores) for scores in sides]
-    times = _drawn_texts(n_texts)
+    times = _drawn_texts(n_texts, N_RESAMPLES)
     left = [scores[of] for scores, of in zip(sides, is_scored, strict=True)]
     points = resampled_roc_points(*left, *(drawn[:, of] for drawn, of in zip(times, is_scored, strict=True)))
     theirs = np.array([rule(*of) for of in points])
@@ -120,11 +120,11 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
     return metrics.compared(float(difference), float(np.var(resampled, ddof=1)), n_texts).difference
 
 
-@lru_cache(maxsize=2)
-def _drawn_texts(n_texts: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+@lru_cache(maxsize=1)
+def _drawn_texts(n_texts: tuple[int, int], n_resamples: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """`metrics.resampled_texts` by other draws, those of the recorded results."""
     rng = np.random.default_rng(0)
-    draws = [[np.bincount(rng.choice(n, n), minlength=n) for n in n_texts] for _ in range(N_RESAMPLES)]
+    draws = [[np.bincount(rng.choice(n, n), minlength=n) for n in n_texts] for _ in range(n_resamples)]
     of_members, of_others = (
         np.vstack([np.ones(n, int), *of]) for n, of in zip(n_texts, zip(*draws, strict=True), strict=True)
     )
