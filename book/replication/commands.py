@@ -184,7 +184,7 @@ def plan(
     texts: Annotated[Path | None, typer.Option(help="say what scoring a file of texts takes instead")] = None,
     model: Annotated[str, typer.Option(help="the model to score them with")] = "smollm2-135m",
 ) -> None:
-    """Say what the papers' tables of the profile take before anything is fetched or run; or a file of texts."""
+    """Say how long the profile's book takes here and what its papers' tables take; or what a file of texts does."""
     from mialib.shared.files import load_texts
     from replication.pipeline.estimate import describe_time, durations
     from replication.pipeline.plan import describe_plan, describe_texts, plan_columns, plan_downloads

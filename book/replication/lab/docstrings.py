@@ -20,7 +20,6 @@ from mialib.versions import versions_of
 
 VERSION = re.compile(r"version(?:added|changed):{1,2} ?v?(\d+(?:\.\d+)*)")  # a directive of Sphinx
 BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # of a syntax tree's node: what holds statements
-Names = Container[str] | None  # such as Class.method
 
 
 class Docstring(NamedTuple):
@@ -107,7 +106,7 @@ def parse_source(source: str) -> ast.Module:
             gc.enable()
 
 
-def statements(tree: ast.Module, names: Names = None) -> Iterator[tuple[ast.AST, str]]:
+def statements(tree: ast.Module, names: Container[str] | None = None) -> Iterator[tuple[ast.AST, str]]:
     """All statements of a tree, or those under `names`, in the order of `ast.walk`, each with the names it is under."""
     left: deque[tuple[ast.AST, str]] = deque([(tree, "")])
     while left:
@@ -119,7 +118,9 @@ def statements(tree: ast.Module, names: Names = None) -> Iterator[tuple[ast.AST,
             yield node, path
 
 
-def _docstrings_of(package: str, file: str, tree: ast.Module, names: Names = None) -> Iterator[Docstring]:
+def _docstrings_of(
+    package: str, file: str, tree: ast.Module, names: Container[str] | None = None
+) -> Iterator[Docstring]:
     for node, path in statements(tree, names):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node, clean=False)
@@ -131,7 +132,7 @@ def _docstrings_of(package: str, file: str, tree: ast.Module, names: Names = Non
                 yield Docstring(package, text, getattr(node, "name", ""), arguments, file, path)
 
 
-def _code_of(package: str, file: str, tree: ast.Module, names: Names = None) -> Iterator[Docstring]:
+def _code_of(package: str, file: str, tree: ast.Module, names: Container[str] | None = None) -> Iterator[Docstring]:
     for node, path in statements(tree, names):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             body = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
