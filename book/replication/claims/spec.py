@@ -196,6 +196,7 @@ class Claims(Strict):
     history: tuple[Change, ...] = ()  # of the rule by which all claims are judged
     settings: dict[str, Target]
     in_words: dict[str, str] = Field(default_factory=dict)  # how an answer names a setting: "In English,"
+    on_benchmarks: dict[str, Target] = Field(default_factory=dict)  # real models, on the papers' own benchmarks
     claims: tuple[Claim, ...]
     untested: tuple[Untested, ...] = ()
 
