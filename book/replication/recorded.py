@@ -57,7 +57,7 @@ NOT_THERE = "the repository holds only per-token statistics of the recorded ladd
 class Recorded(Source):
     """A model or a benchmark of the recorded ladder; FileNotFoundError for a name that is not recorded."""
 
-    scores_any_text = False
+    scores_lowercase = False
 
     def no_weights(self) -> NoReturn:
         """ValueError: only the model's pass over its benchmark is here."""
@@ -228,24 +228,27 @@ def read_provenance(path: Path) -> dict[str, Any]:
     return json.loads((pq.read_schema(path).metadata or {}).get(b"provenance", b"{}")) if path.is_file() else {}
 
 
-def hide_tokens(stats: TokenStats, frequency: TokenFrequency) -> tuple[TokenStats, TokenFrequency]:
+def hide_tokens(stats: TokenStats, frequencies: Sequence[TokenFrequency]) -> tuple[TokenStats, list[TokenFrequency]]:
     """The same with other token ids, which the tokenizer turns into no text: DC-PDD's scores stay as they are.
 
-    All tokens of the vocabulary are ordered by their counts. A text's first token with a count becomes the first of
-    these, its second another token with that count, and so on.
+    All tokens of the vocabulary are ordered by their counts in the corpora. A text's first token with these counts
+    becomes the first of those that have them, its second another one, and so on.
     """
-    counts = np.sort(frequency.counts)
+    of_token = np.stack([frequency.counts for frequency in frequencies], axis=1)  # (V, corpora)
+    distinct, kind, n_of_kind = np.unique(of_token, axis=0, return_inverse=True, return_counts=True)
+    first = np.cumsum(n_of_kind) - n_of_kind  # of the tokens with the same counts
     ids = np.empty_like(stats.token_ids)
     for start, end in pairwise(stats.offsets):
         known: dict[int, int] = {}  # of this text
-        n_of_count: Counter[int] = Counter()
+        n_known: Counter[int] = Counter()
         for i, token in enumerate(stats.token_ids[start:end].tolist(), start):
             if token not in known:
-                count = frequency.counts[token]
-                known[token] = int(np.searchsorted(counts, count)) + n_of_count[count]
-                n_of_count[count] += 1
+                known[token] = int(first[kind[token]]) + n_known[kind[token]]
+                n_known[kind[token]] += 1
             ids[i] = known[token]
-    return replace(stats, token_ids=ids), replace(frequency, counts=counts)
+    counts = np.repeat(distinct, n_of_kind, axis=0).T
+    hidden = [replace(frequency, counts=of) for frequency, of in zip(frequencies, counts, strict=True)]
+    return replace(stats, token_ids=ids), hidden
 
 
 def save_benchmark(
@@ -259,17 +262,22 @@ def save_benchmark(
     """Write who is a member, the token ids of each text, and the token counts of the reference texts."""
     of_texts = {"label": labels.astype(np.int8), "token_ids": _lists(stats, stats.token_ids)}
     frequency.save(folder / f"{name}-counts.parquet")
-    _write(pa.table(of_texts), folder / f"{name}.parquet", made_of)  # last: with it the benchmark is there
+    write_table(pa.table(of_texts), folder / f"{name}.parquet", made_of)  # last: with it the benchmark is there
 
 
 def save_training(path: Path, times: NDArray[np.int64], stats: TokenStats, provenance: dict[str, Any]) -> None:
     """Write a training's statistics in float16; ValueError for a number that is not finite in float16."""
+    columns = {name: _lists(stats, halves(getattr(stats, name), f"{path}: a {name}")) for name in COLUMNS}
+    write_table(pa.table({"times": times.astype(np.int32), **columns}), path, provenance)
+
+
+def halves(values: NDArray[np.float32], what: str) -> NDArray[np.float16]:
+    """The same in float16; ValueError for a number that is not finite there."""
     with np.errstate(over="ignore"):
-        halves = {name: getattr(stats, name).astype(np.float16) for name in COLUMNS}
-    if infinite := [name for name, values in halves.items() if not np.isfinite(values).all()]:
-        raise ValueError(f"{path}: a {infinite[0]} is not finite in float16")
-    columns = {name: _lists(stats, values) for name, values in halves.items()}
-    _write(pa.table({"times": times.astype(np.int32), **columns}), path, provenance)
+        rounded = values.astype(np.float16)
+    if not np.isfinite(rounded).all():
+        raise ValueError(f"{what} is not finite in float16")
+    return rounded
 
 
 def add_probe(path: Path, probe: ProbeScores) -> None:
@@ -283,20 +291,24 @@ def add_probe(path: Path, probe: ProbeScores) -> None:
         **made_with(),
     }
     table = pq.read_table(path).append_column("probe", pa.array(probe.scores.astype(np.float32)))
-    _write(table, path, read_provenance(path) | {"probe": made})
+    write_table(table, path, read_provenance(path) | {"probe": made})
 
 
 def _lists(stats: TokenStats, values: NDArray[Any]) -> Any:
     return pa.LargeListArray.from_arrays(pa.array(stats.offsets, pa.int64()), pa.array(values))
 
 
-def _write(table: Any, path: Path, provenance: dict[str, Any]) -> None:
+def write_table(table: Any, path: Path, provenance: dict[str, Any]) -> Path:
+    """Write a table as parquet, its provenance in the file's metadata."""
     # A number's two bytes are stored apart: the upper ones are alike, so a file is a tenth smaller.
-    apart = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in table.column_names if name in COLUMNS}
+    is_half = [pa.types.is_large_list(f.type) and pa.types.is_float16(f.type.value_type) for f in table.schema]
+    apart = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name, half in zip(table.column_names, is_half) if half}
     smaller = {"compression": "zstd", "compression_level": 19, "use_dictionary": False, "column_encoding": apart}
     table = table.replace_schema_metadata({"provenance": json.dumps(provenance)})
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary, **(smaller if apart else {}))
+    return path
 
 
 def write_recorded(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -86,7 +86,7 @@ class LogProbsAlone(Source):
 class Logprobs(LogProbsAlone):
     """`logprobs:FILE.jsonl`, a file as a model."""
 
-    scores_any_text = False
+    scores_lowercase = False
 
     @property
     def place(self) -> str:

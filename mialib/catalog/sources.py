@@ -2,6 +2,7 @@
 
     lab/en-25k          a model of known training set      the book's package
     recorded/notes      recorded passes of larger models   the book's package
+    real/gemma-3-270m   and of real ones                   the book's package
     api:gpt-4o          a model behind an API              the book's package
     logprobs:a.jsonl    log-probs computed elsewhere       mialib.catalog.logprobs
     model.gguf          a model in one file                mialib.catalog.gguf
@@ -35,6 +36,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]  # of a model's weight
 KINDS = {  # pattern of a name -> module, imported when such a name is first met, and class; "": an entry point
     "lab/*": "",
     "recorded/*": "",
+    "real/*": "",
     "api:*": "",
     "logprobs:*": "mialib.catalog.logprobs:Logprobs",
     "*.gguf": "mialib.catalog.gguf:Gguf",
@@ -69,7 +71,8 @@ class Source:
     """What one name stands for. By default it has no weights here, and is neither a benchmark nor a corpus."""
 
     has_weights = False  # the model can be run here
-    scores_any_text = True  # False: only the texts that its passes were recorded on
+    scores_lowercase = True  # False: only the texts as they are
+    scores_cuts = False  # whether `score` knows texts that are cut shorter as parts of the whole ones
     is_fetched = False  # it has to be fetched from elsewhere first
     gpu_dtype = "bfloat16"  # of the weights on a GPU, unless the registry has another
 
@@ -138,6 +141,10 @@ class Source:
     def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
         """Token statistics of texts, cached; ValueError for a pass that can't be had."""
         raise NotImplementedError
+
+    def frequency(self, corpus: str) -> TokenFrequency | None:
+        """How often each of its tokens occurs in a reference corpus, where that is stored; no text is read for it."""
+        return find(corpus).counts(self)
 
     # --- a benchmark or a reference corpus ---
 

@@ -43,7 +43,7 @@ def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStat
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
     source = find(model)
-    if counts := find(corpus).counts(source):
+    if counts := source.frequency(corpus):
         return counts
     hashed, size = hash_of_tokenizer(model), source.vocabulary_size
 
@@ -134,9 +134,10 @@ def score_cut_texts(
     Where a cut text's tokens are a prefix of the whole text's, its statistics are a prefix too. The others are scored:
     the cut falls inside a token, the model reads a shorter text otherwise (`rope_borders`), or token ids are not known.
     """
-    if "token_ids" in stats.lacks:
-        return score_or_load(model, cut_texts, **scorer_options), 0
-    tokenizer, source = load_tokenizer(model), find(model)
+    source = find(model)
+    if "token_ids" in stats.lacks or source.scores_cuts:
+        return score_or_load(model, cut_texts, **scorer_options), len(cut_texts) * source.scores_cuts
+    tokenizer = load_tokenizer(model)
     first = int(stats.provenance.get("start_token_id", 0) is None)  # a text's first token is then read and not scored
     cut_ids = [ids[first:] for ids in encode(tokenizer, cut_texts)]
     borders = rope_borders(source.config) if isinstance(source, Weights) else ()

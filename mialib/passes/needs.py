@@ -78,7 +78,7 @@ def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
     from mialib.token_stats import TokenStats
 
     # A file of log-probs holds those of the texts as they are.
-    if not inputs.source.scores_any_text or not have_case(inputs.texts):
+    if not inputs.source.scores_lowercase or not have_case(inputs.texts):
         return None
     model, texts = inputs.target.model, [text.lower() for text in inputs.texts]
     if n_same := sum(map(str.__eq__, texts, inputs.texts)):
@@ -103,12 +103,11 @@ def _reference(inputs: Inputs, model: str) -> TokenStats:
 
 def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
     from mialib.catalog.corpora import warn_of_other_language
-    from mialib.catalog.sources import find
     from mialib.passes.cache import count_or_load
 
     if "token_ids" in inputs.source.lacks:
         return None
-    if counts := find(corpus).counts(inputs.source):
+    if counts := inputs.source.frequency(corpus):
         return counts
     warn_of_other_language(corpus, inputs.texts, inputs.target.benchmark)
     return count_or_load(corpus, inputs.target.model)

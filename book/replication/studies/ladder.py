@@ -136,7 +136,7 @@ def _save(
     stats = Scorer(model, device=device, dtype="float32").score(benchmark.texts)  # products are not rounded
     counts = count_or_load(recipe.corpus, model)
     if isinstance(recipe, TrainingOn):  # whose tokenizer anyone has
-        stats, counts = hide_tokens(stats, counts)
+        stats, [counts] = hide_tokens(stats, [counts])
     made_of = {
         "benchmark": corpus,
         "language": benchmark.language,

@@ -1,0 +1,275 @@
+"""Real language models on published benchmarks, as recorded: `real/gemma-3-270m` is a model, `real/wikimia-64` a benchmark.
+
+`data/recorded/real/` has by benchmark what the texts are, and what each model made of them, all parquet:
+
+    wikimia-64/texts.parquet          label and domain of each text, and its bytes under zlib after each of its words
+    wikimia-64/gemma-3-270m.parquet   three float16 numbers a token; the tokens after each word; the lowercased text's log-probs
+    gemma-3-270m-counts.parquet       how often its tokens occur in the reference corpora, for DC-PDD
+
+So the papers' detectors can be computed with any hyperparameters, and at any length, without texts and weights. Token
+ids are replaced as in the recorded ladder (`replication.recorded`). In place of a text stands another one with as many
+words, and as many bytes under zlib.
+"""
+
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from random import Random
+from string import ascii_uppercase
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from mialib.batches import encode
+from mialib.benchmarks import Benchmark
+from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.models import load_tokenizer
+from mialib.catalog.sources import PassOptions, Source, find
+from mialib.frequency import TokenFrequency
+from mialib.passes.cache import count_or_load
+from mialib.passes.inputs import Target, inputs_of
+from mialib.store import hash_files, hash_texts
+from mialib.text import word_spans
+from mialib.token_stats import NUMBERS, TokenRow, TokenStats
+from replication import BOOK_DATA
+from replication.profile import check_names
+from replication.recorded import COLUMNS, halves, hide_tokens, made_with, read_provenance, write_table
+
+REAL = "real/"  # how the names begin
+FOLDER = BOOK_DATA / "recorded" / "real"
+TEXTS = "texts.parquet"
+PLACE = re.compile(r"(\d+)\.([\w-]+)\.(\d+):")  # number of the text, benchmark, number of words
+NOT_THERE = "the repository holds its token statistics on some benchmarks, not its weights"
+
+
+class Real(Source):
+    """A model, or a benchmark, of `data/recorded/real/`."""
+
+    scores_cuts = True
+
+    def no_weights(self) -> NoReturn:
+        """ValueError: only what the model made of some benchmarks is here."""
+        raise ValueError(f"{self.name}: this needs the model's weights; {NOT_THERE}")
+
+    def check(self) -> None:
+        """FileNotFoundError for a model of which nothing is recorded."""
+        self._passes()
+
+    @property
+    def revision(self) -> str:
+        """The content hash of the recorded passes."""
+        return hash_files(self._passes())
+
+    def count_parameters(self, *, embeddings: bool = False) -> int:
+        """The number in the provenance."""
+        made = read_provenance(self._passes()[0])
+        return made["parameters" if embeddings else "non_embedding_parameters"]
+
+    def frequency(self, corpus: str) -> TokenFrequency:
+        """How often each token occurs in a reference corpus; ValueError for one that was not counted."""
+        path = FOLDER / f"{self._stem}-counts.parquet"
+        made = read_provenance(path)
+        check_names([corpus], made["corpora"], f"{self.name}: its tokens were not counted in")
+        counts = pq.read_table(path, columns=[corpus])[corpus].to_numpy().astype(np.int64)
+        return TokenFrequency(counts, corpus, made["tokenizer"])
+
+    def score(self, texts: Sequence[str], options: PassOptions) -> TokenStats:
+        """The recorded statistics of texts of a `real/` benchmark, also of cut and of lowercased ones.
+
+        ValueError for other texts, and for another pass than the recorded one.
+        """
+        if not options.is_of_texts_alone or options.start_token != "auto":
+            raise ValueError(
+                f"{self.name} is recorded after its start token, at temperature 1 and after no other texts"
+            )
+        places = [PLACE.match(text) for text in texts]
+        names = {place[2] for place in places if place}
+        if len(names) != 1 or None in places:
+            raise ValueError(f"{self.name} is recorded on the texts of one benchmark of real/; {NOT_THERE}")
+        is_lower = texts[0] == texts[0].lower()
+        table, made = _pass(self._stem, names.pop())
+        all_rows, n_tokens = _rows(table, is_lower)
+        rows = []
+        for _, number, _, n_words in (place.group(0, 1, 2, 3) for place in places if place):
+            end = n_tokens[int(number)][int(n_words) - 1]
+            rows.append(TokenRow._make(column[:end] for column in all_rows[int(number)]))
+        known = ("log_prob",) if is_lower else COLUMNS
+        about = made | {"model": self.name, "n_texts": len(texts)}
+        about |= {"texts": hash_texts(texts), "lowercased": hash_texts(text.lower() for text in texts)}
+        about["lacks"] = {name: f"{self.name} was recorded without it" for name in NUMBERS if name not in known}
+        return TokenStats.from_rows(rows, n_cut=np.zeros(len(rows), np.int32), provenance=about)
+
+    def benchmark(self) -> "StandIns":
+        """The benchmark, with other texts in place of its own; FileNotFoundError for one that is not recorded."""
+        path = FOLDER / self._stem / TEXTS
+        if not path.is_file():
+            known = ", ".join(sorted(f"{REAL}{of.parent.name}" for of in FOLDER.glob(f"*/{TEXTS}")))
+            raise FileNotFoundError(f"no benchmark {self.name!r} is recorded; recorded are {known}")
+        return _stand_ins(self.name, path)
+
+    @property
+    def _stem(self) -> str:
+        return self.name.removeprefix(REAL)
+
+    def _passes(self) -> list[Path]:
+        """The files of what the model made of each benchmark."""
+        if paths := sorted(FOLDER.glob(f"*/{self._stem}.parquet")):
+            return paths
+        known = sorted({path.stem for path in FOLDER.glob("*/*.parquet") if path.name != TEXTS})
+        raise FileNotFoundError(f"no model {self.name!r} is recorded; recorded are {', '.join(known)}")
+
+
+class StandIns(Benchmark):
+    """A benchmark with other texts in place of its own: of as many words, and of as many bytes under zlib."""
+
+    def cut(self, n_words: int) -> "StandIns":
+        """Stand-ins for each text's first `n_words` words."""
+        path = FOLDER / self.name.partition(",")[0].removeprefix(REAL) / TEXTS
+        return _stand_ins(f"{self.name}, {n_words} words", path, n_words)
+
+    def snippets(self, n_words: int, part: str = "all") -> NoReturn:
+        """ValueError: there are no texts to divide."""
+        raise ValueError(f"{self.name}: it has no snippets; its texts are not here")
+
+
+@cache
+def _stand_ins(name: str, path: Path, n_words: int | None = None) -> StandIns:
+    rows = pq.read_table(path).to_pydict()
+    cut = [sizes[:n_words] for sizes in rows["zlib_bytes"]]
+    texts = tuple(stand_in(f"{i}.{path.parent.name}", len(sizes), sizes[-1]) for i, sizes in enumerate(cut))
+    made, labels = read_provenance(path), np.array(rows["label"], np.int8)
+    more = {"domains": tuple(rows.get("domain", ())), "validation": tuple(made["validation"])}
+    return StandIns(name, texts, labels, made["revision"], n_words=n_words, **more)
+
+
+def stand_in(name: str, n_words: int, n_bytes: int) -> str:
+    """A text that begins with its name, has `n_words` words, and `n_bytes` bytes under zlib; ValueError for too few."""
+    for seed in range(100):
+        letters = "".join(Random(seed).choices(ascii_uppercase, k=2 * n_bytes))
+        low, high = n_words - 1, len(letters)
+        while low < high:  # the fewest letters with so many bytes
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if _packed(_of(name, n_words, letters[:middle])) < n_bytes else (low, middle)
+        if _packed(text := _of(name, n_words, letters[:low])) == n_bytes:
+            return text
+    raise ValueError(f"{name}: no other text stands for {n_words} words of {n_bytes} bytes under zlib; take more words")
+
+
+def _of(name: str, n_words: int, letters: str) -> str:
+    """The name, and the letters in one word less."""
+    ends = np.linspace(0, len(letters), n_words).astype(int).tolist()
+    return " ".join([f"{name}.{n_words}:", *(letters[a:b] for a, b in zip(ends, ends[1:], strict=False))])
+
+
+def _packed(text: str) -> int:
+    return len(zlib.compress(text.encode()))
+
+
+@cache
+def _pass(model: str, benchmark: str) -> tuple[pa.Table, dict[str, Any]]:
+    """What a model made of a benchmark, and its provenance."""
+    path = FOLDER / benchmark / f"{model}.parquet"
+    if not path.is_file():
+        raise FileNotFoundError(f"{REAL}{model} is not recorded on {REAL}{benchmark}")
+    return pq.read_table(path), read_provenance(path)
+
+
+def _rows(table: pa.Table, is_lower: bool) -> tuple[list[TokenRow], list[NDArray[np.int16]]]:
+    """The statistics of each text, or of the lowercased ones, and how many tokens it has after each word."""
+    prefix = "lower_" if is_lower else ""
+
+    def lists(name: str) -> list[NDArray[Any]]:
+        column = table[prefix + name].combine_chunks()
+        return np.split(column.flatten().to_numpy(), np.cumsum(column.value_lengths().to_numpy())[:-1])
+
+    n_tokens, log_probs = lists("n_tokens"), [of.astype(np.float32) for of in lists("log_prob")]
+    unknown = [np.full(len(of), np.nan, np.float32) for of in log_probs]
+    if is_lower:  # whose log-probs alone are read
+        ids = [np.full(len(of), -1, np.int32) for of in log_probs]
+        return list(map(TokenRow, ids, log_probs, unknown, unknown, unknown)), n_tokens
+    others = [[of.astype(np.float32) for of in lists(name)] for name in COLUMNS[1:]]
+    return list(map(TokenRow, lists("token_ids"), log_probs, *others, unknown)), n_tokens
+
+
+# --- recording ---
+
+
+def record(models: Sequence[str], benchmarks: Sequence[str], corpora: Sequence[str]) -> Iterator[Path]:
+    """Write what models make of benchmarks, and how often their tokens occur in reference corpora; yields each file.
+
+    Passes and counts are cached; `mialib score` makes them beforehand.
+    """
+    for model in models:
+        stem = model.rpartition("/")[2]
+        counts = [count_or_load(corpus, model) for corpus in corpora]
+        for name in benchmarks:
+            benchmark = load_benchmark(name)
+            inputs = inputs_of(Target(model=model, benchmark=name), benchmark)
+            folder = FOLDER / name
+            yield _write_texts(folder / TEXTS, benchmark)
+            stats, hidden = hide_tokens(inputs.stats, counts)
+            lowercase = inputs["lowercase"]
+            columns = {column: halves(getattr(stats, column), column) for column in COLUMNS}
+            columns |= {"token_ids": stats.token_ids, "lower_log_prob": halves(lowercase.log_prob, "lower_log_prob")}
+            offsets = dict.fromkeys(columns, stats.offsets) | {"lower_log_prob": lowercase.offsets}
+            for column, of, texts in (
+                ("n_tokens", inputs.stats, benchmark.texts),
+                ("lower_n_tokens", lowercase, [text.lower() for text in benchmark.texts]),
+            ):
+                ends = tokens_after_words(model, texts, of)
+                columns[column] = np.concatenate(ends)
+                offsets[column] = np.cumsum([0, *map(len, ends)])
+            table = {key: pa.LargeListArray.from_arrays(offsets[key], pa.array(of)) for key, of in columns.items()}
+            yield write_table(pa.table(table), folder / f"{stem}.parquet", _provenance(model, stats))
+        made = {"corpora": list(corpora), "tokenizer": counts[0].tokenizer, **made_with()}
+        of_corpora = {corpus: of.counts.astype(np.int32) for corpus, of in zip(corpora, hidden, strict=True)}
+        yield write_table(pa.table(of_corpora), FOLDER / f"{stem}-counts.parquet", made)
+
+
+def _provenance(model: str, stats: TokenStats) -> dict[str, Any]:
+    source = find(model)
+    sizes = {
+        name: source.count_parameters(embeddings=name == "parameters")
+        for name in ("parameters", "non_embedding_parameters")
+    }
+    passed = {name: value for name, value in stats.provenance.items() if name not in ("texts", "lowercased", "n_texts")}
+    return passed | sizes | made_with() | {"hub_name": source.name, "weights": getattr(source, "weights", None)}
+
+
+def _write_texts(path: Path, benchmark: Benchmark) -> Path:
+    """Label, domain and bytes under zlib after each word of each text."""
+    sizes = [[_packed(text[:end]) for _, end in word_spans(text)] for text in benchmark.texts]
+    for of_text, text in zip(sizes, benchmark.texts, strict=True):
+        of_text[-1] = _packed(text)  # with the white space at its end
+    rows: dict[str, Any] = {"label": pa.array(benchmark.labels), "zlib_bytes": pa.array(sizes, pa.list_(pa.int16()))}
+    if benchmark.domains:
+        rows["domain"] = list(benchmark.domains)
+    about = {"revision": benchmark.revision, "validation": list(benchmark.validation)}
+    return write_table(pa.table(rows), path, about)
+
+
+def tokens_after_words(model: str, texts: Sequence[str], stats: TokenStats) -> list[NDArray[np.int16]]:
+    """How many of each text's tokens are those of its first word, of its first two words, and so on.
+
+    Where a cut text has another last token than the whole one has at this place, the tokens that both have.
+    """
+    tokenizer, ends = load_tokenizer(model), []
+    for text, row in zip(texts, stats, strict=True):
+        cut = encode(tokenizer, [text[:end] for _, end in word_spans(text)])
+        ids = row.token_ids
+        shared = [_shared(np.array(of, np.int32), ids) for of in cut]
+        shared[-1] = len(ids)
+        ends.append(np.maximum(np.array(shared, np.int16), 1))
+    return ends
+
+
+def _shared(cut: NDArray[np.int32], whole: NDArray[np.int32]) -> int:
+    """With how many tokens both begin."""
+    n = min(len(cut), len(whole))
+    differ = np.flatnonzero(cut[:n] != whole[:n])
+    return int(differ[0]) if len(differ) else n
