@@ -22,6 +22,7 @@ from mialib.text import count_copies
 from mialib.versions import versions_of
 from replication import BOOK_DATA
 from replication.published import best_printed
+from replication.real import REAL
 from replication.recorded import is_recorded, recorded_baselines
 from replication.results import BLIND_PREFIX, BOTH, DASH, Result, load_results, save
 from replication.tables import METRIC_LABELS, text_table
@@ -34,10 +35,13 @@ RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia",
 def measure_blind(
     benchmark: Benchmark, column: str, metrics: Iterable[str] = BOTH, *, kinds: Iterable[str] = BLIND
 ) -> list[Result]:
-    """Blind baselines on a benchmark, a row each; of a recorded benchmark, whose texts are not here, as recorded."""
+    """Blind baselines on a benchmark, a row each; of one whose texts are not here, as recorded."""
     if is_recorded(benchmark.name):
         aucs = recorded_baselines(benchmark.name) if "auc" in metrics else []
         return [Result(**fields | {"column": column}) for fields in aucs]
+    if benchmark.name.startswith(REAL):
+        found = [r for r in load_results(RECORDED) if r.column == benchmark.name.removeprefix(REAL)]
+        return [replace(r, column=column) for r in found if r.metric in metrics]
     return [
         Result.of(row=BLIND_PREFIX + of.label, column=column, metric=of.metric, interval=of.interval, why=of.why)
         for of in measure_leaks(benchmark, metrics, kinds)

@@ -1,9 +1,9 @@
-"""Real language models on published benchmarks, as recorded: `real/gemma-3-270m` is a model, `real/wikimia-64` a benchmark.
+"""Real language models on published benchmarks, as recorded: `real/gemma-3-270m` on `real/wikimia-64`.
 
 `data/recorded/real/` has by benchmark what the texts are, and what each model made of them, all parquet:
 
     wikimia-64/texts.parquet          label and domain of each text, and its bytes under zlib after each of its words
-    wikimia-64/gemma-3-270m.parquet   three float16 numbers a token; the tokens after each word; the lowercased text's log-probs
+    wikimia-64/gemma-3-270m.parquet   three float16 numbers a token, the tokens after each word, log-probs in lower case
     gemma-3-270m-counts.parquet       how often its tokens occur in the reference corpora, for DC-PDD
 
 So the papers' detectors can be computed with any hyperparameters, and at any length, without texts and weights. Token
@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from string import ascii_uppercase
@@ -163,7 +164,7 @@ def stand_in(name: str, n_words: int, n_bytes: int) -> str:
 def _of(name: str, n_words: int, letters: str) -> str:
     """The name, and the letters in one word less."""
     ends = np.linspace(0, len(letters), n_words).astype(int).tolist()
-    return " ".join([f"{name}.{n_words}:", *(letters[a:b] for a, b in zip(ends, ends[1:], strict=False))])
+    return " ".join([f"{name}.{n_words}:", *(letters[a:b] for a, b in pairwise(ends))])
 
 
 def _packed(text: str) -> int:

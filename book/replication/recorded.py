@@ -302,7 +302,11 @@ def write_table(table: Any, path: Path, provenance: dict[str, Any]) -> Path:
     """Write a table as parquet, its provenance in the file's metadata."""
     # A number's two bytes are stored apart: the upper ones are alike, so a file is a tenth smaller.
     is_half = [pa.types.is_large_list(f.type) and pa.types.is_float16(f.type.value_type) for f in table.schema]
-    apart = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name, half in zip(table.column_names, is_half) if half}
+    apart = {
+        f"{name}.list.element": "BYTE_STREAM_SPLIT"
+        for name, half in zip(table.column_names, is_half, strict=True)
+        if half
+    }
     smaller = {"compression": "zstd", "compression_level": 19, "use_dictionary": False, "column_encoding": apart}
     table = table.replace_schema_metadata({"provenance": json.dumps(provenance)})
     path.parent.mkdir(parents=True, exist_ok=True)
