@@ -63,8 +63,8 @@ class Real(Source):
 
     @property
     def revision(self) -> str:
-        """The content hash of the recorded passes."""
-        return hash_files(self._passes())
+        """The content hash of what is recorded of it."""
+        return hash_files([*self._passes(), FOLDER / f"{self._stem}-counts.parquet"])
 
     def count_parameters(self, *, embeddings: bool = False) -> int:
         """The number in the provenance."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -12,7 +13,14 @@ from mialib.detectors import DETECTORS
 from mialib.metrics import Interval
 from replication.claims.spec import CHANCE, NO_CORPUS, Side
 from replication.claims.tables import SCALES, former_tests, three_digits
-from replication.claims.verdict import SEEDS_OF_A_VERDICT, Judgement, book_claims, judge_on, verdicts_of_each
+from replication.claims.verdict import (
+    SEEDS_OF_A_VERDICT,
+    Judgement,
+    book_claims,
+    judge_on,
+    judge_on_benchmarks,
+    verdicts_of_each,
+)
 from replication.pages import as_list
 from replication.recorded import UNTOUCHED
 from replication.results import CONFOUNDED, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
@@ -20,6 +28,8 @@ from replication.tables import METRIC_LABELS
 
 YES, PARTLY, NO, CANT_TELL = "Yes", "Partly", "No", "Can't tell here"
 STANDING = {"supported": YES, NO_DIFFERENCE: NO, "not supported": NO}  # the other verdicts: can't tell
+SAID = {YES: "yes", PARTLY: "partly", NO: "no", CANT_TELL: "open"}
+OPPOSITE = {YES: {NO, PARTLY}, NO: {YES, PARTLY}, PARTLY: {NO}}  # what a standing in the lab is contradicted by
 NAMES = {"ppl": "perplexity", "probe": "the probe"}  # where a detector's label is not what one would say
 CORPORA = {
     NO_CORPUS: "without a reference corpus",
@@ -41,12 +51,40 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     if not groups:
         return Markdown("")
     first, *rest = groups
-    lines = [f"**The answer. {standing(first)}.** The claim: *{first[0].claim.claim}* {sentences(first)}"]
-    lines += [f"- *{group[0].claim.claim}* {standing(group)}." for group in rest]
+    there = {name: [j for j in judge_on_benchmarks(name) if j.place.model in as_list(models)] for name in ids}
+    said = f"**The answer. {_standings(first, there)}.** The claim: *{first[0].claim.claim}* "
+    lines = [said + sentences(first)]
+    lines += [f"- *{group[0].claim.claim}* {_standings(group, there)}." for group in rest]
     fold = "\n".join(f"<p>{in_numbers(group, as_list(models))}</p>" for group in groups)
     return Markdown(
         "\n".join([lines[0], "", *lines[1:], "", f"<details><summary>In numbers</summary>{fold}</details>"])
     )
+
+
+def _standings(group: Sequence[Judgement], there: Mapping[str, Sequence[Judgement]]) -> str:
+    """What real models say on a benchmark, where they are asked, and the standing in the lab."""
+    of_real = counts(there[group[0].claim.id])
+    return f"{of_real}. In the lab: {standing(group)}" if of_real else standing(group)
+
+
+def counts(on_benchmarks: Sequence[Judgement]) -> str:
+    """In how many tests with real models a claim stands, and in how many not; "" for none."""
+    n_of = Counter(_standing_of(j) for j in on_benchmarks)
+    said = ", ".join(f"{said} in {n_of[standing]}" for standing, said in SAID.items() if n_of[standing])
+    return f"On WikiMIA with real models: {said} of {len(on_benchmarks)} tests" if on_benchmarks else ""
+
+
+def beside_real_models(judgements: Sequence[Judgement]) -> dict[str, dict[str, str]]:
+    """By claim its standing in the lab and with real models on a benchmark, where it can be tested with these."""
+    rows = {}
+    for name in dict.fromkeys(j.claim.id for j in judgements):
+        in_lab, there = [j for j in judgements if j.claim.id == name], judge_on_benchmarks(name)
+        if there:
+            against = {_standing_of(j) for j in there} & OPPOSITE.get(standing(in_lab).partition(",")[0], set())
+            said = counts(there).partition(": ")[2]
+            row = {"in the lab": standing(in_lab), "real models on WikiMIA": said, "differ": "yes" if against else ""}
+            rows[in_lab[0].claim.claim] = row
+    return rows
 
 
 def standing(group: Sequence[Judgement]) -> str:
@@ -61,7 +99,7 @@ def standing(group: Sequence[Judgement]) -> str:
 
 
 def _standing_of(j: Judgement) -> str:
-    if len(j.seeds) < SEEDS_OF_A_VERDICT:
+    if len(j.seeds) < SEEDS_OF_A_VERDICT and not j.is_on_benchmark:
         return CANT_TELL
     is_beaten = j.claim.best and j.verdict == "not supported"
     if j.claim.most or is_beaten or j.verdict in (CONFOUNDED, UNINFORMATIVE, "supported"):

@@ -30,6 +30,7 @@ from replication import BOOK_DATA
 from replication.builders.unseen import APART, load_unseen
 from replication.claims.spec import AS_RECORDED, NO_CORPUS, PROBE, Claim, Claims, Side
 from replication.lab.source import Lab, of_seed
+from replication.real import Real
 from replication.recorded import (
     UNTOUCHED,
     identity_of,
@@ -126,6 +127,7 @@ def determined_by(claims: Claims, claim: Claim, setting: str, seed: int = 0) -> 
     place = claims.settings[setting]
     corpora = {side.corpus or place.corpus for side in claim.scored if side.detector == "dc_pdd"} - {NO_CORPUS}
     corpora |= {side.training.partition(":")[0] for side in claim.scored if side.training and not side.is_sampled}
+    corpora = set() if isinstance(find(place.model), Real) else corpora  # whose revision holds its counts
     return {
         "test": claims.test_hash(claim, setting),
         "seed": seed,

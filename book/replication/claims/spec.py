@@ -25,6 +25,7 @@ CLAIMS_FILE = BOOK_DATA / "claims.yml"
 CHANCE = "chance"
 PROBE, AS_RECORDED = "probe", "recorded"
 NO_CORPUS = "none"  # in place of a corpus: every token is as frequent as any other
+BASE, SHORT_WORDS = "English", 32  # claims in this setting are tested on benchmarks too; a short text there
 
 
 class Group(Strict):
@@ -175,6 +176,25 @@ class Claim(Strict):
         """The claim against those that it is compared with in a setting."""
         here = [side for side in self.against if isinstance(side, str) or setting in (side.only or self.where)]
         return self.model_copy(update={"against": tuple(here)})
+
+    def on_benchmark(self, setting: str, place: Target) -> Claim | None:
+        """The claim with a real model on a benchmark: against the reference as the smaller model, texts of 32 words as
+        the shorter ones, and without Small Ref where there is no reference. None where it can't be tested so."""
+        n_words, is_short = int(place.benchmark.rpartition("-")[2]), self.a.n_words.get(BASE) == SHORT_WORDS
+        if BASE not in self.where or self.positive.group or self.a.model or (self.a.n_words and not is_short):
+            return None
+        against: list[Side | Literal["chance"]] = []
+        for side in self.at(BASE).against:
+            if isinstance(side, str):
+                against.append(side)
+            elif side.detector != "ref" or place.reference:
+                if (side.model and not place.reference) or (side.n_words and is_short != (n_words == SHORT_WORDS)):
+                    return None
+                model = {setting: place.reference} if side.model and place.reference else {}
+                short = {setting: SHORT_WORDS} if side.n_words and not is_short else {}
+                against.append(side.model_copy(update={"model": model, "n_words": short, "only": ()}))
+        a, where = self.a.model_copy(update={"n_words": {}}), (setting,)
+        return self.model_copy(update={"a": a, "against": tuple(against), "where": where, "control": None})
 
     def against_control(self) -> Claim:
         """The same test against its control alone, whose scores are recorded separately."""

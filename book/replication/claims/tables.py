@@ -33,6 +33,7 @@ SCALES = {
     "lab": "lab, reduced scale",
     "ladder": "ladder, reduced scale",
     "real model": "real model, fine-tuned on the members",
+    "benchmark": "real model, on a benchmark",
     "own model": "own model",
 }
 DIFFERENCE = "difference of AUC (or TPR) [95% interval]"  # a heading

@@ -18,12 +18,13 @@ from mialib.passes.inputs import Target
 from mialib.versions import versions_of
 from replication.claims.over_seeds import auc_over_seeds, compare_auc_over_seeds, compare_tpr_at_fpr_over_seeds
 from replication.claims.printed import Lead, leads_of, size_of
-from replication.claims.scores import seeds_of
+from replication.claims.scores import claim_scores, judged_texts, seeds_of
 from replication.claims.spec import CHANCE, CLAIMS_FILE, Claim, Claims, load_claims
 from replication.lab.source import Lab
 from replication.profile import check_names
+from replication.real import Real
 from replication.recorded import is_recorded, recorded_provenance
-from replication.results import CONFOUNDED, FPRS, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
+from replication.results import CONFOUNDED, FPRS, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction, needs_more
 
 COMPARE: dict[str, Callable[..., Comparison]] = {"auc": compare_auc_over_seeds}
 COMPARE |= {name: partial(compare_tpr_at_fpr_over_seeds, fpr=fpr) for name, fpr in FPRS.items()}
@@ -112,6 +113,11 @@ class Judgement(Measured):
     left_out: tuple[str, ...] = ()  # recorded seeds that do not count, each with why
 
     @property
+    def is_on_benchmark(self) -> bool:
+        """Whether a real model, which nobody can train again, is judged on a benchmark by its texts alone."""
+        return isinstance(find(self.place.model), Real)
+
+    @property
     def sizes(self) -> tuple[str, ...]:
         """How each lead of ours compares with the printed ones, in words; "" where none is printed."""
         return tuple(size_of(c.difference, leads) for c, leads in zip(self.comparisons, self.leads, strict=True))
@@ -120,6 +126,8 @@ class Judgement(Measured):
     def scale(self) -> str:
         """The kind of model that was judged: of the lab, of the ladder, a real one, or your own."""
         model = self.place.model
+        if self.is_on_benchmark:
+            return "benchmark"
         if is_recorded(model):
             return "real model" if "from_model" in recorded_provenance(model)["recipe"] else "ladder"
         return "lab" if isinstance(find(model), Lab) else "own model"
@@ -129,6 +137,13 @@ def judge(claims: Claims, claim: Claim, setting: str) -> Judgement:
     """Judge a claim in a setting by all its training seeds. What they measured is cached on disk, by their scores."""
     labels, seeds, left_out = seeds_of(claims, claim, setting)
     control = seeds_of(claims, claim.against_control(), setting)[1] if claim.control else {}
+    return judgement(claim, setting, claims.settings[setting], _measure(claim, labels, seeds, control), left_out)
+
+
+def _measure(
+    claim: Claim, labels: NDArray[np.int8], seeds: Mapping[int, FloatArray], control: Mapping[int, FloatArray]
+) -> Measured:
+    """`measure_claim`, cached on disk."""
     as_json = TypeAdapter(Measured)
     measured = cached(
         "verdicts",
@@ -138,7 +153,26 @@ def judge(claims: Claims, claim: Claim, setting: str) -> Judgement:
         scores=[[(seed, sha256(of.tobytes()).hexdigest()) for seed, of in by.items()] for by in (seeds, control)],
         versions=versions_of("intervals"),
     )
-    return judgement(claim, setting, claims.settings[setting], as_json.validate_python(measured), left_out)
+    return as_json.validate_python(measured)
+
+
+@cache
+def judge_on_benchmarks(name: str) -> tuple[Judgement, ...]:
+    """Judge a claim of data/claims.yml with each real model on each benchmark where it can be tested, by the texts."""
+    claims = book_claims()
+    there = claims.model_copy(update={"settings": claims.on_benchmarks})
+    [claim] = [claim for claim in claims.claims if claim.id == name]
+    found = []
+    for setting, place in there.settings.items():
+        if (test := claim.on_benchmark(setting, place)) is None:
+            continue
+        texts = judged_texts(there, test, setting)
+        if not any(needs_more(test.metric, texts.labels[of]) for _, of in texts.runs):
+            measured = _measure(test, texts.labels, {0: claim_scores(there, test, setting)}, {})
+            said = worst_of(test, verdicts_of_each(test, measured, leads_of(test)))
+            about: dict[str, Any] = {"setting": setting, "place": place, "leads": leads_of(test), "verdict": said}
+            found.append(Judgement(**vars(measured), **about, claim=test))
+    return tuple(found)
 
 
 def measure_claim(
