@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,6 +211,18 @@ def read_gguf(paths: Iterable[Path]) -> GgufFile:
     if (n_wanted := fields.get("split.tensors.count", len(tensors))) != len(tensors):
         raise ValueError(f"its parts hold {len(tensors)} tensors instead of {n_wanted}")
     return GgufFile(fields, tensors)
+
+
+def quantization_of(file: GgufFile) -> str:
+    """How a file says that its weights were rounded ("Q4_K_M"), else the type of most of them."""
+    from gguf import GGMLQuantizationType, LlamaFileType
+
+    if (stated := file.fields.get("general.file_type")) in set(LlamaFileType):
+        return LlamaFileType(stated).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+    sizes: Counter[int] = Counter()
+    for tensor in file.tensors.values():
+        sizes[tensor.kind] += int(np.prod(tensor.shape))
+    return GGMLQuantizationType(sizes.most_common(1)[0][0]).name
 
 
 class _Reader:

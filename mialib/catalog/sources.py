@@ -6,11 +6,12 @@
     api:gpt-4o          a model behind an API              the book's package
     logprobs:a.jsonl    log-probs computed elsewhere       mialib.catalog.logprobs
     model.gguf          a model in one file                mialib.catalog.gguf
-    smollm2-135m        one that the package index has     mialib.catalog.gguf
+    smollm2-135m        the alias of a registered model    mialib.catalog.gguf
     adapter:org/name    an adapter on its base             mialib.catalog.adapters
     any other name      a folder, or a model on the hub    mialib.catalog.models
 
-A folder with an adapter alone is an adapter too. A new kind is one file with a heir of `Source`, and its line in KINDS.
+A folder with an adapter alone is an adapter too. A hub name is one file where $MIALIB_MODELS has NAME.gguf or
+ALIAS.gguf and no folder of that name. A new kind is one file with a heir of `Source`, and its line in KINDS.
 Another package brings a class as an entry point of the group `mialib.catalog.sources`, under its prefix ("api"); its
 line in KINDS is then empty.
 """
@@ -40,7 +41,6 @@ KINDS = {  # pattern of a name -> module, imported when such a name is first met
     "api:*": "",
     "logprobs:*": "mialib.catalog.logprobs:Logprobs",
     "*.gguf": "mialib.catalog.gguf:Gguf",
-    "smollm2-135m": "mialib.catalog.gguf:Fetched",
     "adapter:*": "mialib.catalog.adapters:Adapter",
     "*": "mialib.catalog.models:Weights",
 }
@@ -184,5 +184,17 @@ def _class(pattern: str) -> type[Source]:
 def find(name: str) -> Source:
     """Return the model, benchmark or corpus of a name. It need not exist: `check` and others raise."""
     pattern = next(pattern for pattern in KINDS if fnmatchcase(name, pattern))
-    files = [Path(name, file).is_file() for file in ("adapter_config.json", "config.json")] if pattern == "*" else []
-    return _class("adapter:*" if files == [True, False] else pattern)(name)
+    return _class(_kind_here(name) if pattern == "*" else pattern)(name)
+
+
+def _kind_here(name: str) -> str:
+    """The pattern of what a folder, a hub name or an alias is, by the files that are here."""
+    from mialib.catalog.hub import local_copy
+    from mialib.catalog.registry import find_model, gguf_copy
+
+    if Path(name).exists():
+        is_adapter = Path(name, "adapter_config.json").is_file() and not Path(name, "config.json").is_file()
+        return "adapter:*" if is_adapter else "*"
+    known = find_model(name)
+    is_alias = known is not None and known.alias == name
+    return "*.gguf" if is_alias or (not local_copy(name, "model") and gguf_copy(name)) else "*"

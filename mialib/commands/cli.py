@@ -292,7 +292,7 @@ def fetch_command(model: Annotated[str, typer.Argument(help="a model that comes 
     from mialib.catalog.sources import find
 
     entry = find_model(model)
-    if entry is None or entry.alias != model:
-        names = ", ".join(of.alias for of in known_models().values() if of.alias)
+    if entry is None or entry.alias != model or not entry.wheel:
+        names = ", ".join(str(of.alias) for of in known_models().values() if of.wheel)
         raise ValueError(f"{model!r} does not come as a wheel; these do: {names}")
     say(f"{model}: {find(model).folder}")

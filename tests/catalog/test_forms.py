@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import mialib
 from mialib.catalog import gguf as ours
-from mialib.catalog import loading, models
+from mialib.catalog import gguf_file, loading, models
 from mialib.catalog.loading import load_model
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.registry import Wheel, find_model
@@ -59,6 +59,19 @@ def test_a_damaged_gguf_file_or_one_of_an_unknown_architecture_is_named(damage, 
     damage(path)
     with pytest.raises((ValueError, OSError), match=str(path)):
         load_model(str(path))
+
+
+def test_a_gguf_file_by_its_alias_is_the_same_model_as_by_its_path_and_says_what_it_is(llama, tmp_path, monkeypatch):
+    path = tmp_path / "gemma-3-270m.gguf"
+    write_gguf(path, llama)
+    monkeypatch.setenv("MIALIB_MODELS", str(tmp_path))
+    by_path, by_alias = find(str(path)), find("gemma-3-270m")
+    assert by_path.revision == by_alias.revision and by_path.folder == by_alias.folder
+    assert by_alias.checksum == hashlib.sha256(path.read_bytes()).hexdigest()
+    file = gguf_file.read_gguf([path])
+    assert by_alias.quantization == "F32"  # of most weights: the file says nothing
+    file.fields["general.file_type"] = 15
+    assert gguf_file.quantization_of(file) == "Q4_K_M"
 
 
 # --- fetched as a wheel ---

