@@ -71,7 +71,7 @@ class Real(Source):
         made = read_provenance(self._passes()[0])
         return made["parameters" if embeddings else "non_embedding_parameters"]
 
-    def frequency(self, corpus: str) -> TokenFrequency:
+    def counts_in(self, corpus: str) -> TokenFrequency:
         """How often each token occurs in a reference corpus; ValueError for one that was not counted."""
         path = FOLDER / f"{self._stem}-counts.parquet"
         made = read_provenance(path)

@@ -142,7 +142,7 @@ class Source:
         """Token statistics of texts, cached; ValueError for a pass that can't be had."""
         raise NotImplementedError
 
-    def frequency(self, corpus: str) -> TokenFrequency | None:
+    def counts_in(self, corpus: str) -> TokenFrequency | None:
         """How often each of its tokens occurs in a reference corpus, where that is stored; no text is read for it."""
         return find(corpus).counts(self)
 

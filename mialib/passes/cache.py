@@ -43,7 +43,7 @@ def score_or_load(model: str, texts: Sequence[str], **options: Any) -> TokenStat
 def count_or_load(corpus: str, model: str) -> TokenFrequency:
     """Frequencies of `model`'s tokens in a reference corpus, named as in `mialib.catalog.corpora`."""
     source = find(model)
-    if counts := source.frequency(corpus):
+    if counts := source.counts_in(corpus):
         return counts
     hashed, size = hash_of_tokenizer(model), source.vocabulary_size
 

@@ -107,7 +107,7 @@ def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
 
     if "token_ids" in inputs.source.lacks:
         return None
-    if counts := inputs.source.frequency(corpus):
+    if counts := inputs.source.counts_in(corpus):
         return counts
     warn_of_other_language(corpus, inputs.texts, inputs.target.benchmark)
     return count_or_load(corpus, inputs.target.model)
