@@ -254,6 +254,25 @@ def record_lab(
     say(f"left to record: {', '.join(left) or 'nothing'}")
 
 
+@app.command("record-passes")
+def record_passes(
+    models: Annotated[list[str] | None, typer.Argument(help="by default those of the profile real.yml")] = None,
+    benchmark: Annotated[list[str] | None, typer.Option(help="by default WikiMIA at each length, and ArxivMIA")] = None,
+) -> None:
+    """Write what real models make of published benchmarks, token by token, into data/recorded/real/.
+
+    Passes and counts are cached: `mialib score` makes one beforehand, if you like in parts.
+    """
+    from replication import real
+    from replication.pipeline.notebooks import clone
+    from replication.profile import load_profile
+
+    clone()
+    profile = load_profile(BOOK_DATA / "profiles" / "real.yml")
+    for path in real.record(models or list(profile.models), benchmark or real.BENCHMARKS, real.CORPORA):
+        say(f"{path.relative_to(real.FOLDER)}: {path.stat().st_size / 1e3:.0f} kB")
+
+
 @app.command("record-real")
 def record_real(
     benchmarks: Annotated[

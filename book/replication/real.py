@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from mialib.batches import encode
 from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.gguf import Gguf
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.sources import PassOptions, Source, find
 from mialib.frequency import TokenFrequency
@@ -45,6 +46,11 @@ REAL = "real/"  # how the names begin
 FOLDER = BOOK_DATA / "recorded" / "real"
 TEXTS = "texts.parquet"
 PLACE = re.compile(r"(\d+)\.([\w-]+)\.(\d+):")  # number of the text, benchmark, number of words
+BENCHMARKS = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia")
+CORPORA = (  # DC-PDD's
+    *("wordfreq/en", "wordfreq/en:10M", "installed/licences", "installed/licences:30k", "installed/licences:300k"),
+    *("lab/en", "lab/en:30k", "lab/en:100k", "lab/en:300k"),
+)
 NOT_THERE = "the repository holds its token statistics on some benchmarks, not its weights"
 
 
@@ -206,7 +212,8 @@ def record(models: Sequence[str], benchmarks: Sequence[str], corpora: Sequence[s
     Passes and counts are cached; `mialib score` makes them beforehand.
     """
     for model in models:
-        stem = model.rpartition("/")[2]
+        known = find(model).known
+        stem = known.alias if known and known.alias else model.rpartition("/")[2]
         counts = [count_or_load(corpus, model) for corpus in corpora]
         for name in benchmarks:
             benchmark = load_benchmark(name)
@@ -233,13 +240,12 @@ def record(models: Sequence[str], benchmarks: Sequence[str], corpora: Sequence[s
 
 
 def _provenance(model: str, stats: TokenStats) -> dict[str, Any]:
+    """What a pass was made of, but for its texts: also the model's sizes and, of one in a GGUF file, which weights."""
     source = find(model)
-    sizes = {
-        name: source.count_parameters(embeddings=name == "parameters")
-        for name in ("parameters", "non_embedding_parameters")
-    }
-    passed = {name: value for name, value in stats.provenance.items() if name not in ("texts", "lowercased", "n_texts")}
-    return passed | sizes | made_with() | {"hub_name": source.name, "weights": getattr(source, "weights", None)}
+    about = {name: value for name, value in stats.provenance.items() if name not in ("texts", "lowercased", "n_texts")}
+    about |= {"model": model, "parameters": source.count_parameters(embeddings=True), **made_with()}
+    about |= {"non_embedding_parameters": source.count_parameters()}
+    return about | ({"sha256": source.checksum, "weights": source.quantization} if isinstance(source, Gguf) else {})
 
 
 def _write_texts(path: Path, benchmark: Benchmark) -> Path:
