@@ -2,8 +2,8 @@
 
     python tools/real_oracle.py gemma-3-270m wikimia-64 FOUND.jsonl
 
-Each text's scores are added to FOUND.jsonl, which resumes there. It then prints the AUC of six detectors by the loop and
-by what `data/recorded/real/` holds, and how far log-probs of the first 30 texts lie from the cached pass.
+Each text's scores are added to FOUND.jsonl, which resumes there. It then prints the AUC of six detectors by the loop
+and by what `data/recorded/real/` holds, and how far log-probs of the first 30 texts lie from the cached pass.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from mialib.passes.cache import score_or_load
 from mialib.passes.inputs import Target, load_inputs, score_all
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-import oracles  # noqa: E402
+import oracles
 
 N_BY_TOKEN = 30  # texts whose log-probs are compared one by one
 

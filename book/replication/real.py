@@ -131,6 +131,13 @@ class Real(Source):
         raise FileNotFoundError(f"no model {self.name!r} is recorded; recorded are {', '.join(known)}")
 
 
+def recorded_pairs() -> list[tuple[str, str]]:
+    """Each recorded model with each benchmark on which it is recorded, the smallest model first."""
+    paths = [path for path in sorted(FOLDER.glob("*/*.parquet")) if path.name != TEXTS]
+    sizes = {path: read_provenance(path)["parameters"] for path in paths}
+    return [(f"{REAL}{path.stem}", f"{REAL}{path.parent.name}") for path in sorted(paths, key=lambda path: sizes[path])]
+
+
 class StandIns(Benchmark):
     """A benchmark with other texts in place of its own: of as many words, and of as many bytes under zlib."""
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from mialib.detectors import FloatArray
 from mialib.metrics import Interval
-from mialib.passes.inputs import Inputs, score_all
+from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
 from replication.claims.printed import SIZES, auc_error
 from replication.published import METHODS, PRINTED_ON, load_published
-from replication.results import label_of
+from replication.real import CORPORA, recorded_pairs
+from replication.results import Result, label_of, measure
 from replication.studies.tuning import candidates_of
 
 N_DRAWS = 20_000
@@ -48,6 +49,17 @@ def scores_as_in(paper: str, inputs: Inputs) -> dict[str, FloatArray]:
         return {method: of.scores[of.best(inputs.labels, everything)] for method, of in candidates.items()}
     names = {detector: method for detector, method in METHODS[paper].items() if detector not in ("neighbor", "probe")}
     return {names[detector]: of for detector, of in score_all(inputs, names).items() if of is not None}
+
+
+def real_aucs(benchmarks: str) -> list[Result]:
+    """The AUC of each detector of the papers, with its settings, of each recorded model on each benchmark whose name
+    begins so."""
+    found = []
+    for model, benchmark in recorded_pairs():
+        if benchmark.startswith(benchmarks):
+            inputs = load_inputs(Target(model=model, benchmark=benchmark, corpus=CORPORA[0]))
+            found += measure(inputs.labels, score_all(inputs), inputs.target.column)
+    return [result for result in found if result.ours is not None]
 
 
 def share_of_lead(placebo: Interval, printed: PrintedAuc) -> Interval | None:
