@@ -10,6 +10,7 @@ EXTRAS = {  # package: the extra that brings it
     "peft": "peft",
     "sentencepiece": "sentencepiece",
     "google.protobuf": "sentencepiece",
+    "wordfreq": "wordfreq",
 }
 
 

@@ -2,6 +2,7 @@
 
 lab/en                the reference part of a lab corpus; lab/en:background what its models are trained on besides
 installed/licences    the licences of installed packages: English, but of the law
+wordfreq/en           20 million words of ordinary English, as often as wordfreq's list says; or of Chinese, wordfreq/zh
 texts.jsonl           a file of texts
 lab/en:400k           the first 400,000 characters of any of these
 c4:15G                the first 15 billion characters of a corpus on the hub, which only so much of is ever read
@@ -24,6 +25,7 @@ import numpy as np
 
 from mialib.catalog.hub import Unavailable, explain, find_revision, local_copy
 from mialib.catalog.sources import find
+from mialib.catalog.word_lists import LANGUAGES, word_list_identity, word_list_texts
 from mialib.shared.files import STANDARD_INPUT, load_texts
 from mialib.store import hash_of, hash_texts
 from mialib.text import SAMPLE_CHARACTERS, SAMPLE_TEXTS, chinese_share
@@ -88,12 +90,14 @@ def split_prefix(corpus: str) -> tuple[str, int | None]:
 
 
 def corpus_identity(corpus: str) -> str:
-    """Identify a corpus by the hash of its texts; one on the hub by its size and commit.
+    """Identify a corpus by the hash of its texts; one on the hub by its size and commit, a list's by version and seed.
 
     A local copy of one on the hub goes by its files' sizes and times, since reading gigabytes takes minutes.
     """
     name, n_characters = split_prefix(corpus)
     entry = HUB_CORPORA.get(name)
+    if name in LANGUAGES:
+        return f"{word_list_identity(name)}, {n_characters or 'all'} characters"
     if entry is None or n_characters is None:
         return hash_texts(reference_texts(corpus))
     copy = local_copy(entry.hub_id, "dataset")
@@ -109,10 +113,12 @@ def _all_texts(corpus: str) -> Iterable[str]:
         return texts
     if corpus in HUB_CORPORA:
         return _hub_texts(HUB_CORPORA[corpus])
+    if corpus in LANGUAGES:
+        return word_list_texts(corpus)
     if corpus == LICENCES:
         return read_licences()
     if corpus != STANDARD_INPUT and not Path(corpus).suffix and not Path(corpus).exists():
-        names = ", ".join([*(f"{name}:1G" for name in HUB_CORPORA), LICENCES])
+        names = ", ".join([*(f"{name}:1G" for name in HUB_CORPORA), *LANGUAGES, LICENCES])
         raise ValueError(f"unknown corpus {corpus!r}: neither a file, nor one of the lab (lab/en), nor {names}")
     return load_texts(corpus)
 
