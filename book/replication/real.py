@@ -165,7 +165,7 @@ def stand_in(name: str, n_words: int, n_bytes: int) -> str:
     """A text that begins with its name, has `n_words` words, and `n_bytes` bytes under zlib; ValueError for too few."""
     for seed in range(100):
         letters = "".join(Random(seed).choices(ascii_uppercase, k=2 * n_bytes))
-        low, high = n_words - 1, len(letters)
+        low, high = n_words, len(letters)
         while low < high:  # the fewest letters with so many bytes
             middle = (low + high) // 2
             low, high = (middle + 1, high) if _packed(_of(name, n_words, letters[:middle])) < n_bytes else (low, middle)
@@ -175,9 +175,9 @@ def stand_in(name: str, n_words: int, n_bytes: int) -> str:
 
 
 def _of(name: str, n_words: int, letters: str) -> str:
-    """The name, and the letters in one word less."""
-    ends = np.linspace(0, len(letters), n_words).astype(int).tolist()
-    return " ".join([f"{name}.{n_words}:", *(letters[a:b] for a, b in pairwise(ends))])
+    """The name, and the letters in so many words."""
+    ends = np.linspace(0, len(letters), n_words + 1).astype(int).tolist()
+    return f"{name}.{n_words}:" + " ".join(letters[a:b] for a, b in pairwise(ends))
 
 
 def _packed(text: str) -> int:
@@ -229,6 +229,10 @@ def record(models: Sequence[str], benchmarks: Sequence[str], corpora: Sequence[s
             yield _write_texts(folder / TEXTS, benchmark)
             stats, hidden = hide_tokens(inputs.stats, counts)
             lowercase = inputs["lowercase"]
+            if stats.n_cut.any() or lowercase.n_cut.any():
+                raise ValueError(
+                    f"{model} reads {stats.provenance['max_tokens']} tokens, and a text of {name} has more"
+                )
             columns = {column: halves(getattr(stats, column), column) for column in COLUMNS}
             columns |= {"token_ids": stats.token_ids, "lower_log_prob": halves(lowercase.log_prob, "lower_log_prob")}
             offsets = dict.fromkeys(columns, stats.offsets) | {"lower_log_prob": lowercase.offsets}

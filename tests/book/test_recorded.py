@@ -102,7 +102,7 @@ def test_one_command_records_each_model_and_seed_once(everything):
 
 def test_hidden_tokens_keep_every_score_of_dc_pdd():
     live = load_inputs(Target(model="lab/notes-small", benchmark="lab/notes", corpus="lab/notes"))
-    stats, frequency = files.hide_tokens(live.stats, live["frequency"])
+    stats, [frequency] = files.hide_tokens(live.stats, [live["frequency"]])
     scores = (detect("dc_pdd", s, frequency=f) for s, f in ((live.stats, live["frequency"]), (stats, frequency)))
     np.testing.assert_allclose(*scores, rtol=1e-12)
     for plain, hidden in zip(live.stats, stats, strict=True):
@@ -261,7 +261,7 @@ def test_a_real_model_is_recorded_beside_what_it_was_and_with_its_probe(tiny_lab
     assert not ladder.find_left(out)
     scored = files.pq.read_table(out / "notes-on-seed-1.parquet").drop_columns("probe")
     made = files.recorded_provenance("recorded/notes-on@1")
-    files._write(scored, out / "notes-on-seed-1.parquet", {key: made[key] for key in made if key != "probe"})
+    files.write_table(scored, out / "notes-on-seed-1.parquet", {key: made[key] for key in made if key != "probe"})
     assert ladder.find_left(out) == [("lab/notes-on", 1)], "scored, but not probed"
     assert len(list(ladder.record_ladder([], out))) == 1 and files.recorded_provenance("recorded/notes-on@1") == made
     with pytest.raises(ValueError, match="no probe of recorded/notes-small"):
