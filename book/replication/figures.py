@@ -160,10 +160,11 @@ def lines_in_panels(
     is `hollow` stands in the same panels with hollow markers and dashed lines.
     """
     figure, grid = _grid([3.0 if len(panels) > 1 else 3.6] * len(panels), 2, xlabel, sharey=True)
+    every = list(dict.fromkeys(name for of in (panels, hollow or {}) for curves in of.values() for name in curves))
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
         beside = (hollow or {}).get(title, {})
-        _draw_lines(axes, curves, log_x, bands)
-        _draw_lines(axes, beside, log_x, bands, hollow=True)
+        _draw_lines(axes, curves, every, log_x, bands)
+        _draw_lines(axes, beside, every, log_x, bands, hollow=True)
         some = sorted({x for of in (curves, beside) for points in of.values() for x in points})
         axes.set_xticks(some, [(ticks or {}).get(x, f"{x:g}") for x in some])
         axes.minorticks_off()
@@ -225,9 +226,11 @@ def _with_legend(figure: Figure, grid: NDArray[Any]) -> Figure:
     return _closed(figure)
 
 
-def _draw_lines(axes: Axes, curves: Curves, log_x: bool, bands: bool, hollow: bool = False) -> None:
+def _draw_lines(
+    axes: Axes, curves: Curves, every: Sequence[str], log_x: bool, bands: bool, hollow: bool = False
+) -> None:
     for j, (label, points) in enumerate(curves.items()):
-        style, xs = line_style(label, j), np.array(list(points))
+        style, xs = line_style(label, every.index(label)), np.array(list(points))
         if hollow:  # the legend has the label already, and an underscore keeps a second one out
             style, label = style | {"markerfacecolor": "none", "linestyle": "--"}, f"_{label}"
         ys, ends = _bars(points.values())

@@ -44,6 +44,13 @@ def test_of_an_odd_number_of_panels_the_first_is_as_wide_as_the_page():
     assert tops[0] > tops[1] == tops[2] > tops[3] == tops[4], "in their order"
 
 
+def test_a_grey_line_looks_the_same_in_each_panel_and_like_no_other():
+    [curve] = PANELS[""].values()
+    figure = figures.lines_in_panels({"a": {"x": curve, "y": curve}, "b": {"y": curve, "z": curve}}, xlabel="x")
+    (x, y), (again, z) = ([line.lines[0].get_marker() for line in axes.containers] for axes in figure.axes)
+    assert y == again and len({x, y, z}) == 3
+
+
 def name_of(axes):
     return axes.get_title().replace("\n", " ")
 
