@@ -53,34 +53,21 @@ def untouched(prefix: str) -> list[tuple[str, Result]]:
     return found
 
 
-def beside(*pages: str, metric: str = "auc") -> list[Any]:
-    """What a page shows of the real model: a paragraph on what its labels are worth, and one metric of the profile's
+def beside(*pages: str) -> list[Any]:
+    """What a page shows of the real model: a paragraph on what its labels are worth, and the AUCs of the profile's
     pages, as tables. Nothing where the whole page is of it. Rows of single layers are left out."""
     if load_profile().name == "real":
         return []
-    found = [of for page in pages for of in results_of(page) if of.metric == metric and "layer " not in of.row]
+    found = [of for page in pages for of in results_of(page) if of.metric == "auc" and "layer " not in of.row]
     headings = {of.column: of.column.replace(f"{MODEL} on ", "") for of in found}
     blind = [of for of in found if of.row.startswith(BLIND_PREFIX)]
-    said = [
+    said = (
         f"{NAME} (135 million parameters, recorded once) was trained on texts up to 2024. Earlier dates split these "
-        "benchmarks, so it may have read their non-members too."
-    ]
-    if any(load_profile(PROFILE).notebooks[page].parameters.get("corpora") == CORPUS for page in pages):
-        said[0] += " DC-PDD counts its token frequencies in 2,450 Python docstrings, its paper in about 15 GB of C4."
-    said.append(blind_tables.summarize([of for of in found if of not in blind], blind) if blind else _leaks(pages))
-    return [Markdown("\n\n".join(said)), *tables.results_in_parts(found, metric, headings, NAME)]
-
-
-def _leaks(pages: Sequence[str]) -> str:
-    """How well the texts alone tell the sides of these pages' benchmarks apart, as recorded."""
-    notebooks = load_profile(PROFILE).notebooks
-    names = {name for page in pages for name in as_list(notebooks[page].parameters["benchmarks"])}
-    recorded = [of for of in load_results(blind_tables.RECORDED) if of.column in names and of.metric == "auc"]
-    best = {name: blind_tables.highest(of for of in recorded if of.column == name) for name in sorted(names)}
-    said = [f"{of.interval} on `{name}` ({blind_tables.name_of(of)})" for name, of in best.items() if of]
-    return (
-        f"The best baseline that sees no model has an AUC of {', of '.join(said)}: that much the texts alone give away."
+        "benchmarks, so it may have read their non-members too. DC-PDD counts its token frequencies in 2,450 Python "
+        "docstrings, its paper in about 15 GB of C4.\n\n"
     )
+    said += blind_tables.summarize([of for of in found if of not in blind], blind)
+    return [Markdown(said), *tables.results_in_parts(found, "auc", headings, NAME)]
 
 
 def load_scores(
