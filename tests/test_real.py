@@ -13,16 +13,12 @@ from oracles import assert_agree, naive_statistics
 import mialib
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.sources import find
-from mialib.detectors import DETECTORS
 from mialib.passes.cache import count_or_load
-from replication import BOOK_DATA, real_model
-from replication.profile import load_profile
-from replication.results import Result, load_results, save
+from replication import real_model
+from replication.real import BENCHMARKS
+from replication.results import Result, save
 
 RECORDED = pq.read_table(real_model.FOLDER / real_model.SCORES).to_pylist()
-PROFILE = load_profile(BOOK_DATA / "profiles" / "real.yml")
-BENCHMARKS = PROFILE.models[real_model.MODEL].benchmarks
-ON_A_PAGE = PROFILE.notebooks["dc_pdd_tables_2_3"].parameters["benchmarks"]
 SAME = 2e-3  # of a score, of another machine's sums
 NATS, VARIANCE = 1e-3, 5e-3  # of float32 weights in 30 layers, against float64
 N_BY_FORMULA = 8  # texts of the one benchmark whose scores are computed by formulas of the tests' own
@@ -76,27 +72,13 @@ def test_the_recorded_scores_are_those_of_a_loop_of_our_own(model, published_cop
         np.testing.assert_allclose(values, expected[name][chosen], rtol=SAME, atol=SAME, err_msg=name)
 
 
-@pytest.mark.parametrize("benchmark", ON_A_PAGE)
-def test_the_recorded_aucs_are_those_of_the_recorded_scores(benchmark, published_copy):
-    """Every AUC of a whole benchmark that a page shows follows from the texts' scores."""
-    labels = mialib.load_benchmark(benchmark).labels
-    shown = load_results(real_model.FOLDER / "dc_pdd_tables_2_3.json")
-    column = f"{real_model.MODEL} on {benchmark}"
-    of_row = {of.row: of.ours for of in shown if (of.column, of.metric) == (column, "auc")}
-    by_label = {DETECTORS[name].label: mialib.auc(labels, scores) for name, scores in recorded(benchmark).items()}
-    both = of_row.keys() & by_label.keys()
-    assert len(both) > 5
-    for row in both:
-        assert by_label[row] == pytest.approx(of_row[row], abs=1e-3), row
-
-
 @pytest.mark.slow
 def test_what_a_build_found_and_each_texts_scores_are_recorded(tmp_path, model_folder, monkeypatch):
     changes = {"FOLDER": tmp_path / "recorded", "MODEL": model_folder, "CORPUS": None, "N_AUDITED": 20}
     for name, value in changes.items():
         monkeypatch.setattr(real_model, name, value)
     (tmp_path / "results").mkdir()
-    for name, paper in (("dc_pdd_table_4", "dc-pdd"), ("blind_benchmarks", "none")):
+    for name, paper in (("probe_wikimia", "probe"), ("dc_pdd_table_4", "dc-pdd")):
         found, out = [Result("a", "b", "auc", 0.5, 0.4, 0.6)], tmp_path / f"results/{name}.json"
         save(name, found, paper=paper, item="-", out=out)
     rows = [
@@ -107,7 +89,7 @@ def test_what_a_build_found_and_each_texts_scores_are_recorded(tmp_path, model_f
     (tmp_path / "docs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with quick_baselines("naive_bayes", "formatting", "year"):
         written = real_model.record(tmp_path / "results", [str(tmp_path / "docs.jsonl")])
-    names = ["dc_pdd_table_4.json", "docs.json", "docs-audits.json", "scores.parquet"]
+    names = ["probe_wikimia.json", "docs.json", "docs-audits.json", "scores.parquet"]
     assert [path.name for path in written] == names
     assert sorted(path.name for path in (tmp_path / "recorded").iterdir()) == sorted(names)
     labels, packages, scores = real_model.load_scores("docs")

@@ -279,16 +279,13 @@ def record_real(
         list[str] | None, typer.Argument(help="further files of labelled texts, such as docstrings-64.jsonl")
     ] = None,
 ) -> None:
-    """Copy what `make book PROFILE=real` found, and each text's scores, into data/recorded/real/."""
+    """Copy what the probe found in `make book PROFILE=real`, and each text's scores, into data/recorded/real/."""
     from mialib.store import home
-    from replication import real_model
+    from replication import real, real_model
     from replication.pipeline.notebooks import clone
-    from replication.profile import load_profile
 
     clone()
-    profile = load_profile(BOOK_DATA / "profiles" / "real.yml")
-    scored = (*profile.models[real_model.MODEL].benchmarks, *(benchmarks or ()))
-    for path in real_model.record(home() / profile.name / "results", scored):
+    for path in real_model.record(home() / "real" / "results", [*real.BENCHMARKS, *(benchmarks or ())]):
         say(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 

@@ -159,17 +159,18 @@ def lines_in_panels(
     Intervals are bars, the lines spread sideways a little so that none hides another, or bands where x is dense. What
     is `hollow` stands in the same panels with hollow markers and dashed lines.
     """
-    figure, grid = _grid(len(panels), 2, 3.0 if len(panels) > 1 else 3.6, xlabel, sharey=True)
+    figure, grid = _grid([3.0 if len(panels) > 1 else 3.6] * len(panels), 2, xlabel, sharey=True)
+    every = list(dict.fromkeys(name for of in (panels, hollow or {}) for curves in of.values() for name in curves))
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
         beside = (hollow or {}).get(title, {})
-        _draw_lines(axes, curves, log_x, bands)
-        _draw_lines(axes, beside, log_x, bands, hollow=True)
+        _draw_lines(axes, curves, every, log_x, bands)
+        _draw_lines(axes, beside, every, log_x, bands, hollow=True)
         some = sorted({x for of in (curves, beside) for points in of.values() for x in points})
         axes.set_xticks(some, [(ticks or {}).get(x, f"{x:g}") for x in some])
         axes.minorticks_off()
         if chance is not None:
             axes.axhline(chance, **CHANCE)
-        axes.set(title=title, ylabel=ylabel if axes in grid[:, 0] else "")
+        axes.set(title=panel_title(title), ylabel=ylabel if axes.get_subplotspec().is_first_col() else "")
     _set_apart(figure)
     return _with_legend(figure, grid)
 
@@ -191,17 +192,30 @@ def _set_apart(figure: Figure) -> None:
             end = middle if is_apart else end
 
 
-def _grid(n_panels: int, most_columns: int, height: float, xlabel: str, **shared: bool) -> tuple[Figure, NDArray[Any]]:
-    """A figure as wide as the page with so many panels, each row `height` inches high; the lowest have a label."""
-    n_columns = min(most_columns, n_panels)
-    n_rows = -(-n_panels // n_columns)
-    size = (WIDTH, height * n_rows + 0.6)
-    how: Style = dict(shared)
-    figure, grid = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False, **how)
-    for i, axes in enumerate(grid.flat):
-        axes.set_visible(i < n_panels)
-        axes.set_xlabel(xlabel if i + n_columns >= n_panels else "")
-    return figure, grid
+def _grid(heights: Sequence[float], most_columns: int, xlabel: str, **shared: bool) -> tuple[Figure, NDArray[Any]]:
+    """A figure as wide as the page with panels of these heights, in inches; the lowest ones have a label.
+
+    Of an odd number of panels in two columns the first is as wide as the page.
+    """
+    n, n_columns = len(heights), min(most_columns, len(heights))
+    n_wide = n % 2 if n_columns == 2 else 0
+    in_rows = [heights[:n_wide]] * n_wide + [heights[i : i + n_columns] for i in range(n_wide, n, n_columns)]
+    of_rows = [max(row) for row in in_rows]
+    how: Style = {"height_ratios": of_rows, "figsize": (WIDTH, sum(of_rows) + 0.6), "squeeze": False, **shared}
+    figure, grid = plt.subplots(len(of_rows), n_columns, **how)
+    every = list(grid.flat)
+    if n_wide:
+        every[0].set_subplotspec(every[0].get_gridspec()[0, :])
+        every.append(every.pop(1))  # which it hides
+    for i, axes in enumerate(every):
+        axes.set_visible(i < n)
+        axes.set_xlabel(xlabel if i + n_columns >= n else "")
+    return figure, np.array(every, object).reshape(grid.shape)
+
+
+def panel_title(name: str) -> str:
+    """The name, with `MODEL on BENCHMARK` on two lines where it is wider than half of the page."""
+    return name if len(name) <= 34 else name.replace(" on ", "\non ")
 
 
 def _with_legend(figure: Figure, grid: NDArray[Any]) -> Figure:
@@ -212,9 +226,11 @@ def _with_legend(figure: Figure, grid: NDArray[Any]) -> Figure:
     return _closed(figure)
 
 
-def _draw_lines(axes: Axes, curves: Curves, log_x: bool, bands: bool, hollow: bool = False) -> None:
+def _draw_lines(
+    axes: Axes, curves: Curves, every: Sequence[str], log_x: bool, bands: bool, hollow: bool = False
+) -> None:
     for j, (label, points) in enumerate(curves.items()):
-        style, xs = line_style(label, j), np.array(list(points))
+        style, xs = line_style(label, every.index(label)), np.array(list(points))
         if hollow:  # the legend has the label already, and an underscore keeps a second one out
             style, label = style | {"markerfacecolor": "none", "linestyle": "--"}, f"_{label}"
         ys, ends = _bars(points.values())
@@ -245,15 +261,16 @@ def _closed(figure: Figure) -> Figure:
 
 
 def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str, chance: float) -> Figure:
-    """A panel of our numbers and one of the paper's for each column, on axes of their own.
+    """A panel of our numbers for each benchmark, a marker a model, and one of the paper's, on axes of their own.
 
     Another model on other texts has another height of AUC: what can be compared is the order of the detectors.
     """
     panels: dict[str, dict[str, dict[str, Interval]]] = {}
     for r in (r for r in results if r.metric == metric):
-        ours = panels.setdefault(f"ours:\n{r.column}", {"ours, 95% interval": {}})
+        model, _, benchmark = r.column.rpartition(" on ")
+        ours = panels.setdefault(f"ours:\n{benchmark}", {}).setdefault(model or "ours, 95% interval", {})
         if r.interval:
-            ours["ours, 95% interval"][r.row] = r.interval
+            ours[r.row] = r.interval
         if r.published_column:
             printed = panels.setdefault(f"published:\n{r.published_column}", {"published": {}})
             if r.published is not None:
@@ -295,7 +312,7 @@ def heatmaps(
     With `paper_cell` (k, threshold) that cell is framed by dashes, and the highest one by a line. Digits have no 0
     before the point, so that they are large.
     """
-    figure, panels = _grid(len(grids), 1, 0.3 * len(ks) + 0.6, xlabel="")
+    figure, panels = _grid([0.3 * len(ks) + 0.6] * len(grids), 1, xlabel="")
     shown = {title: grid.T[::-1] for title, grid in grids.items()}
     every = np.stack(list(shown.values()))
     scale = {"vmin": np.nanmin(every), "vmax": np.nanmax(every), "cmap": "cividis", "cbar": False}
@@ -361,9 +378,9 @@ def dots_in_panels(
     series = list(dict.fromkeys(name for groups in panels.values() for name in groups))
     most = max(map(len, panels.values()))  # series of one panel
     n_lines = max((row.count("\n") + 1 for row in rows), default=1)  # of the longest name
-    step, height = min(0.24, 0.8 / most), max(0.22 + 0.11 * most, 0.06 + 0.16 * n_lines) * len(rows) + 0.5
-    columns = 3 if len(panels) == 3 else 2
-    figure, grid = _grid(len(panels), columns, height, xlabel, sharex=share_axis, sharey=True)
+    step, least = min(0.24, 0.8 / most), 0.06 + 0.16 * n_lines
+    heights = [max(0.22 + 0.11 * len(groups), least) * len(rows) + 0.5 for groups in panels.values()]
+    figure, grid = _grid(heights, 3 if len(panels) == 3 else 2, xlabel, sharex=share_axis, sharey=True)
     for axes, (title, groups) in zip(grid.flat, panels.items(), strict=False):
         for i, (name, points) in enumerate(groups.items()):
             style = line_style(name, series.index(name)) | {"linestyle": ""}
@@ -372,7 +389,7 @@ def dots_in_panels(
             axes.errorbar(estimates, at, xerr=ends, label=name, markersize=5.5, elinewidth=1.4, **style)
         if chance is not None:
             axes.axvline(chance, **CHANCE | ({} if chance else {"label": "no difference"}))
-        axes.set_title(title)
+        axes.set_title(panel_title(title))
         _upright_grid(axes)
         axes.tick_params(labelbottom=True)
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))  # labels of three digits would touch

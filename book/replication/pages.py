@@ -165,6 +165,12 @@ def load_columns(
     return columns
 
 
+def first_and_last(columns: Sequence[Inputs]) -> list[Inputs]:
+    """Each benchmark's first and last model, for a figure that has no room for all: the smallest and the largest."""
+    ends = [{of.target.benchmark: of.target.column for of in some} for some in (columns, reversed(columns))]
+    return [of for of in columns if of.target.column in {end[of.target.benchmark] for end in ends}]
+
+
 def check_enough(benchmark: str, labels: NDArray[np.integer], needed: int = 2) -> None:
     """ValueError where a benchmark has fewer than `needed` members or non-members."""
     n_members = int(labels.sum())

@@ -1,7 +1,7 @@
-"""A real language model on the papers' own benchmarks, as recorded: SmolLM2-135M beside the papers' and the lab's.
+"""What is recorded of SmolLM2-135M besides its token statistics (`replication.real`): probes, and each text's score.
 
-`data/recorded/real/` has a page's results for each page that the profile `real` runs (`mialib record-real` copies them
-from a finished build), and by benchmark and detector each text's score: `scores.parquet`, `samples.parquet`. No text.
+`data/recorded/real/` has the results of the probe's pages that the profile `real` runs (`mialib record-real` copies
+them from a finished build), and by benchmark and detector each text's score: `scores.parquet`, `samples.parquet`.
 """
 
 import json
@@ -20,7 +20,6 @@ from mialib.shared.files import is_file_of_texts
 from mialib_audit.audit import audit
 from mialib_audit.files import TextFile
 from replication import BOOK_DATA, blind_tables, tables
-from replication.pages import as_list
 from replication.profile import load_profile
 from replication.recorded import read_recorded, write_recorded
 from replication.results import BLIND_PREFIX, Result, load_results, save
@@ -28,59 +27,31 @@ from replication.results import BLIND_PREFIX, Result, load_results, save
 FOLDER = BOOK_DATA / "recorded" / "real"
 SCORES = "scores.parquet"
 MODEL, NAME = "smollm2-135m", "SmolLM2-135M-Instruct"
-PROFILE = BOOK_DATA / "profiles" / "real.yml"
 CORPUS = "lab/en"  # for DC-PDD
 N_AUDITED = 200  # texts of a file of an audit
 FIXED, N_FIXED = "lab/en", 25  # members, and as many non-members: texts that every clone has, to check the scores by
 
 
 def results_of(page: str) -> list[Result]:
-    """What a page of the profile found with the real model, as recorded."""
+    """What a page of the profile found with the real model, or blind baselines on a file of texts, as recorded."""
     return load_results(FOLDER / f"{page}.json")
 
 
-def untouched(prefix: str) -> list[tuple[str, Result]]:
-    """All recorded AUCs of detectors, with their page, on benchmarks whose names begin so, of the model as it came: its
-    copies that were trained further (": membership known", ": the coin") are left out."""
-    notebooks, found = load_profile(PROFILE).notebooks, []
-    for page in [name for name in notebooks if (FOLDER / f"{name}.json").is_file()]:
-        given = as_list(notebooks[page].parameters["benchmarks"])
-        for of in (of for of in results_of(page) if of.metric == "auc" and of.ours is not None):
-            benchmark = of.column.partition(f"{MODEL} on ")[2] or given[0]  # some pages' columns are no benchmarks
-            is_copy = ": membership known" in of.column or ": the coin" in of.column
-            if benchmark.startswith(prefix) and not is_copy and not of.row.startswith(BLIND_PREFIX):
-                found.append((page, of))
-    return found
-
-
-def beside(*pages: str, metric: str = "auc") -> list[Any]:
-    """What a page shows of the real model: a paragraph on what its labels are worth, and one metric of the profile's
+def beside(*pages: str) -> list[Any]:
+    """What a page shows of the real model: a paragraph on what its labels are worth, and the AUCs of the profile's
     pages, as tables. Nothing where the whole page is of it. Rows of single layers are left out."""
     if load_profile().name == "real":
         return []
-    found = [of for page in pages for of in results_of(page) if of.metric == metric and "layer " not in of.row]
+    found = [of for page in pages for of in results_of(page) if of.metric == "auc" and "layer " not in of.row]
     headings = {of.column: of.column.replace(f"{MODEL} on ", "") for of in found}
     blind = [of for of in found if of.row.startswith(BLIND_PREFIX)]
-    said = [
+    said = (
         f"{NAME} (135 million parameters, recorded once) was trained on texts up to 2024. Earlier dates split these "
-        "benchmarks, so it may have read their non-members too."
-    ]
-    if any(load_profile(PROFILE).notebooks[page].parameters.get("corpora") == CORPUS for page in pages):
-        said[0] += " DC-PDD counts its token frequencies in 2,450 Python docstrings, its paper in about 15 GB of C4."
-    said.append(blind_tables.summarize([of for of in found if of not in blind], blind) if blind else _leaks(pages))
-    return [Markdown("\n\n".join(said)), *tables.results_in_parts(found, metric, headings, NAME)]
-
-
-def _leaks(pages: Sequence[str]) -> str:
-    """How well the texts alone tell the sides of these pages' benchmarks apart, as recorded."""
-    notebooks = load_profile(PROFILE).notebooks
-    names = {name for page in pages for name in as_list(notebooks[page].parameters["benchmarks"])}
-    recorded = [of for of in load_results(blind_tables.RECORDED) if of.column in names and of.metric == "auc"]
-    best = {name: blind_tables.highest(of for of in recorded if of.column == name) for name in sorted(names)}
-    said = [f"{of.interval} on `{name}` ({blind_tables.name_of(of)})" for name, of in best.items() if of]
-    return (
-        f"The best baseline that sees no model has an AUC of {', of '.join(said)}: that much the texts alone give away."
+        "benchmarks, so it may have read their non-members too. DC-PDD counts its token frequencies in 2,450 Python "
+        "docstrings, its paper in about 15 GB of C4.\n\n"
     )
+    said += blind_tables.summarize([of for of in found if of not in blind], blind)
+    return [Markdown(said), *tables.results_in_parts(found, "auc", headings, NAME)]
 
 
 def load_scores(
@@ -94,13 +65,11 @@ def load_scores(
 
 
 def record(results: Path, benchmarks: Sequence[str]) -> list[Path]:
-    """Copy the results of a build's pages, and write each text's scores on these benchmarks."""
+    """Copy the results of a build's pages of the probe, and write each text's scores on these benchmarks."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     written = []
-    for path in sorted(results.glob("*.json")):
+    for path in sorted(results.glob("probe_*.json")):
         kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["paper"] == "none":  # of no paper's item
-            continue
         (FOLDER / path.name).write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
         written.append(FOLDER / path.name)
     for path in map(Path, filter(is_file_of_texts, benchmarks)):

@@ -31,6 +31,39 @@ def test_lines_pass_through_the_estimates_and_bars_end_at_the_interval():
     np.testing.assert_allclose(ends, [[0.5, 0.65], [0.6, 0.75]])
 
 
+def test_of_an_odd_number_of_panels_the_first_is_as_wide_as_the_page():
+    names = ["model-of-a-long-name on benchmark-1", "b", "c", "d", "e"]
+    figure = figures.lines_in_panels({name: PANELS[""] for name in names}, xlabel="x")
+    figure.draw_without_rendering()
+    shown = sorted((axes for axes in figure.axes if axes.get_visible()), key=lambda axes: names.index(name_of(axes)))
+    widths = [axes.get_position().width for axes in shown]
+    assert widths[0] > 1.9 * max(widths[1:]) and "\n" in shown[0].get_title()
+    assert [bool(axes.get_xlabel()) for axes in shown] == [False, False, False, True, True]
+    assert [bool(axes.get_ylabel()) for axes in shown] == [True, True, False, True, False]
+    tops = [axes.get_position().y1 for axes in shown]
+    assert tops[0] > tops[1] == tops[2] > tops[3] == tops[4], "in their order"
+
+
+def test_a_grey_line_looks_the_same_in_each_panel_and_like_no_other():
+    [curve] = PANELS[""].values()
+    figure = figures.lines_in_panels({"a": {"x": curve, "y": curve}, "b": {"y": curve, "z": curve}}, xlabel="x")
+    (x, y), (again, z) = ([line.lines[0].get_marker() for line in axes.containers] for axes in figure.axes)
+    assert y == again and len({x, y, z}) == 3
+
+
+def name_of(axes):
+    return axes.get_title().replace("\n", " ")
+
+
+def test_models_of_one_benchmark_share_a_panel_beside_the_papers():
+    found = [result("PPL", f"{model} on wiki", 0.6) for model in ("small", "large")]
+    found += [result("PPL", "large on wiki", 0.7, published=0.65), result("PPL", "questions", 0.8)]
+    figure = figures.ours_beside_published(found, "auc", xlabel="AUC", chance=0.5)
+    titles = [name_of(axes) for axes in figure.axes if axes.get_visible()]
+    assert titles == ["ours: wiki", "published: P", "ours: questions"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()][1:3] == ["small", "large"]
+
+
 def test_heatmaps_stand_as_in_the_paper_and_frame_the_best_cell_and_the_papers_where_the_grid_has_it():
     grid = np.array([[0.5, 0.6], [0.9, np.nan]])  # (thresholds, ks)
     axes = {"thresholds": [0.5, 2.5], "ks": [10, 40], "fmt": ".2f", "label": "AUC"}

@@ -167,3 +167,10 @@ def test_a_shift_surely_misleads_by_what_holds_for_all_detectors_of_a_step_at_on
         return "d0" in (above if sign > 0 else below)
 
     assert said(1, 2.3) and not said(1, 1.9) and not said(7, 2.3) and said(7, 2.8)
+
+
+def test_the_first_and_the_last_model_of_each_benchmark():
+    names = [f"lab/en-{size}" for size in ("25k", "100k", "400k")]
+    columns = load_columns([*names, "lab/zh-25k"], ["lab/en"] * 3 + ["lab/zh"])
+    chosen = [inputs.target.model for inputs in pages.first_and_last(columns)]
+    assert chosen == ["lab/en-25k", "lab/en-400k", "lab/zh-25k"]

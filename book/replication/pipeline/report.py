@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from mialib.store import ROOT, atomic_path
-from replication import real_model
 from replication.claims.spec import load_claims
 from replication.claims.tables import VERDICT, count_verdicts
+from replication.pipeline.needs import strings_in
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.pipeline.slides import slides_of
 from replication.profile import Profile
 from replication.published import PAPERS, load_published
+from replication.real import REAL
 from replication.results import DASH, load_results
 from replication.tables import markdown_table
 
@@ -121,11 +122,12 @@ def papers_tables(profile: Profile, build: Path) -> str:
                 rows.append([one.item, DASH, NO_NUMBERS.get((paper, one.item), "published numbers only"), DASH])
             for page in one.pages:
                 notebook = profile.notebooks[page].notebook
-                ids = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").strings
+                modules = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").modules
                 said = count_verdicts(verdict for claim, verdict in ledger if about[claim] == (paper, one.item)) or DASH
                 ran_on = [RAN_ON.get(profile.name, "the lab's models")]
-                if profile.name == "lab" and any((real_model.FOLDER / f"{name}.json").is_file() for name in ids):
-                    ran_on.append(RAN_ON["real"])
+                is_real = [name.startswith(REAL) for name in strings_in(profile.notebooks[page].parameters)]
+                if profile.name == "lab" and ("replication.real_model" in modules or any(is_real)):
+                    ran_on.insert(0, "real models")
                 done = " and ".join(ran_on) if _has_numbers(build, page) else NOT_RUN
                 rows.append([f"[{one.item}](pages/{page})", said, done, f"`{notebook}`"])
                 of_page.setdefault(page, []).append(one.item)
