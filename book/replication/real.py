@@ -157,7 +157,7 @@ def _stand_ins(name: str, path: Path, n_words: int | None = None) -> StandIns:
     cut = [sizes[:n_words] for sizes in rows["zlib_bytes"]]
     texts = tuple(stand_in(f"{i}.{path.parent.name}", len(sizes), sizes[-1]) for i, sizes in enumerate(cut))
     made, labels = read_provenance(path), np.array(rows["label"], np.int8)
-    more = {"domains": tuple(rows.get("domain", ())), "validation": tuple(made["validation"])}
+    more: dict[str, Any] = {"domains": tuple(rows.get("domain", ())), "validation": tuple(made["validation"])}
     return StandIns(name, texts, labels, made["revision"], n_words=n_words, **more)
 
 
@@ -233,7 +233,7 @@ def record(models: Sequence[str], benchmarks: Sequence[str], corpora: Sequence[s
                 raise ValueError(
                     f"{model} reads {stats.provenance['max_tokens']} tokens, and a text of {name} has more"
                 )
-            columns = {column: halves(getattr(stats, column), column) for column in COLUMNS}
+            columns: dict[str, NDArray[Any]] = {column: halves(getattr(stats, column), column) for column in COLUMNS}
             columns |= {"token_ids": stats.token_ids, "lower_log_prob": halves(lowercase.log_prob, "lower_log_prob")}
             offsets = dict.fromkeys(columns, stats.offsets) | {"lower_log_prob": lowercase.offsets}
             for column, of, texts in (

@@ -22,7 +22,7 @@ from replication.claims.scores import claim_scores, judged_texts, seeds_of
 from replication.claims.spec import CHANCE, CLAIMS_FILE, Claim, Claims, load_claims
 from replication.lab.source import Lab
 from replication.profile import check_names
-from replication.real import Real
+from replication.real import Real, recorded_pairs
 from replication.recorded import is_recorded, recorded_provenance
 from replication.results import CONFOUNDED, FPRS, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction, needs_more
 
@@ -164,7 +164,8 @@ def judge_on_benchmarks(name: str) -> tuple[Judgement, ...]:
     [claim] = [claim for claim in claims.claims if claim.id == name]
     found = []
     for setting, place in there.settings.items():
-        if (test := claim.on_benchmark(setting, place)) is None:
+        test = claim.on_benchmark(setting, place)
+        if test is None or (place.model, place.benchmark) not in recorded_pairs():
             continue
         texts = judged_texts(there, test, setting)
         if not any(needs_more(test.metric, texts.labels[of]) for _, of in texts.runs):
