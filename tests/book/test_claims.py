@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from html import escape
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from mialib.attacks import probe
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS
-from mialib.metrics import Comparison, Interval, auc
+from mialib.metrics import Comparison, Interval, auc, compare_auc
 from mialib.model_selection import folds
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, scores_of
 from mialib.store import ROOT, hash_of
@@ -30,11 +31,19 @@ from replication.lab import source as lab_source
 from replication.lab.recipes import Training, Unlearning
 from replication.lab.source import LabCorpus, corpora_of, corpora_of_recipe, lab_recipe, member_times
 from replication.profile import load_profile
+from replication.real import recorded_pairs
 from replication.recorded import UNTOUCHED, is_recorded, recorded_models, write_recorded
+from replication.results import NO_DIFFERENCE
 
 LABELS = np.repeat([1, 0], 100)
 PLACE = Target(model="m", benchmark="b")
 CLAIMS = load_claims()
+
+
+class Judged(NamedTuple):
+    """A judgement of which the verdict alone is read."""
+
+    verdict: str
 
 
 def stated(*, settings=None, more=(), **fields):
@@ -489,6 +498,56 @@ def test_half_of_the_smallest_printed_lead_matters_where_that_is_less():
 
 
 # --- pages ---
+
+
+def test_a_claim_is_put_to_real_models_with_the_sides_of_its_english_test():
+    """Of size against the reference, of length against 32 words, without Small Ref where there is none."""
+    by_id, places = {claim.id: claim for claim in CLAIMS.claims}, CLAIMS.on_benchmarks
+    no_reference, large = (f"{name} on WikiMIA-{{}}" for name in ("Gemma-3-270M", "Qwen2.5-Coder-1.5B"))
+
+    def test_of(claim, setting):
+        return by_id[claim].on_benchmark(setting, places[setting])
+
+    def others(claim, setting):
+        return [side.detector for side in test_of(claim, setting).against]
+
+    assert others("min-k-beats-baselines", no_reference.format(32)) == ["ppl", "lowercase", "zlib"]
+    assert others("min-k-beats-baselines", large.format(32)) == ["ppl", "lowercase", "zlib", "ref"]
+    assert test_of("dc-pdd-rises-with-size", no_reference.format(128)) is None
+    [smaller] = test_of("dc-pdd-rises-with-size", large.format(128)).against
+    assert smaller.model == {large.format(128): "real/qwen2.5-coder-0.5b"}
+    [shorter] = test_of("surp-rises-with-length", large.format(128)).against
+    assert shorter.n_words == {large.format(128): 32} and test_of("surp-rises-with-length", large.format(32)) is None
+    short = test_of("surp-beats-min-k-on-short-texts", large.format(32))
+    assert not any(side.n_words for side in short.scored)
+    assert test_of("surp-beats-min-k-on-short-texts", large.format(128)) is None
+    for claim in ("min-k-finds-one-occurrence", "holds-in-chinese", "probe-beats-chance", "duplicates-do-not-matter"):
+        assert not any(by_id[claim].on_benchmark(*of) for of in places.items()), claim
+
+
+def test_a_real_models_verdict_is_that_of_its_scores_by_the_texts_alone():
+    """Recomputed for each model and length that is recorded, by AUCs and DeLong's variance of `metrics`."""
+    found = verdict.judge_on_benchmarks("dc-pdd-beats-min-k")
+    assert {(j.place.model, j.place.benchmark) for j in found} <= set(recorded_pairs()) and len(found) >= 2
+    for j in found:
+        inputs = load_inputs(j.place)
+        a, b = (scores_of(inputs, name) for name in ("dc_pdd", "min_k"))
+        expected = compare_auc(inputs.labels, a, b).difference
+        assert j.comparisons[0].difference.estimate == pytest.approx(expected.estimate, abs=1e-9)
+        assert (j.comparisons[0].difference.low, expected.low) == (pytest.approx(expected.low, abs=1e-6),) * 2
+        says = "supported" if expected.low > 0 else "not supported" if expected.high < 0 else "inconclusive"
+        assert j.verdict in (says, NO_DIFFERENCE) and j.scale == "benchmark" and j.seeds == (0,)
+
+
+def test_what_real_models_say_is_counted_and_set_beside_the_lab(monkeypatch):
+    judged = {name: Judged(name) for name in ("supported", "not supported", "inconclusive")}
+
+    def tests_of(*verdicts):
+        return tuple(judged[name] for name in verdicts)
+
+    monkeypatch.setattr(answers, "_standing_of", lambda j: answers.STANDING.get(j.verdict, answers.CANT_TELL))
+    said = answers.counts(tests_of("supported", "inconclusive", "inconclusive"))
+    assert said == "On WikiMIA with real models: yes in 1, open in 2 of 3 tests" and not answers.counts(())
 
 
 def test_a_page_judges_its_claims_once_in_the_settings_of_its_models(monkeypatch):

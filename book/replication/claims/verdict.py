@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -161,9 +162,8 @@ def judge_on_benchmarks(name: str) -> tuple[Judgement, ...]:
     """Judge a claim of data/claims.yml with each real model on each benchmark where it can be tested, by the texts."""
     claims = book_claims()
     there = claims.model_copy(update={"settings": claims.on_benchmarks})
-    [claim] = [claim for claim in claims.claims if claim.id == name]
-    found = []
-    for setting, place in there.settings.items():
+    found, tests = [], [claim for claim in claims.claims if claim.id == name]
+    for claim, (setting, place) in product(tests, there.settings.items()):
         test = claim.on_benchmark(setting, place)
         if test is None or (place.model, place.benchmark) not in recorded_pairs():
             continue
