@@ -11,9 +11,14 @@ The file has one row per printed number and is keyed by its first five columns:
              `_percent` is as printed, in percent
     value    the number; empty where the paper prints '-'
     marker   `*` where the paper prints one, else empty
+
+`data/expected.csv` has what other people measured with these and later detectors: who (`source`, a key of the
+references, and `by`, in words), on which model and benchmark (names of the registry where it has them), in which
+`setting`, as text with the digits that they give, and how we know the number: `read` in their own file or thread, or
+`reported` by others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import isnan
 from typing import NamedTuple
 
@@ -25,6 +30,7 @@ from replication.results import DASH
 from replication.tables import METRIC_LABELS
 
 PUBLISHED_CSV = BOOK_DATA / "published.csv"
+EXPECTED_CSV = BOOK_DATA / "expected.csv"
 PAPERS = {"min-k": "Min-K% Prob", "dc-pdd": "DC-PDD", "surp": "SURP", "probe": "Probing"}  # in the book's order
 METHODS = {  # a detector as each paper spells it
     "dc-pdd": {
@@ -160,3 +166,34 @@ def best_printed(benchmark: str) -> Printed | None:
         if cell.column.startswith(beginning)
     ]
     return max(found, key=lambda printed: printed.auc, default=None)
+
+
+LATER_METHODS = {"neighbor": "Neighbor", "recall": "ReCaLL", "con_recall": "Con-ReCaLL", "gap_k": "Gap-K%"}
+COUNTED = {"runs_above_0.55": "runs above 0.55: ", "highest_auc": "highest AUC: "}
+
+
+def load_expected() -> pd.DataFrame:
+    """All numbers that others measured, as text."""
+    return pd.read_csv(EXPECTED_CSV, dtype=str, keep_default_na=False)
+
+
+def measured_by_others(columns: Collection[tuple[str, str]] | None = None) -> list[dict[str, str]]:
+    """A row for each source, model, benchmark and setting: of all, or of these models and benchmarks at any length."""
+    key, names = ["source", "by", "model", "benchmark", "setting", "metric", "known"], METHODS["dc-pdd"] | LATER_METHODS
+    wanted = None if columns is None else {(model, _family(benchmark)) for model, benchmark in columns}
+    rows = []
+    for values, cells in load_expected().groupby(key, sort=False):
+        row = dict(zip(key, values, strict=True))
+        if wanted is None or (row["model"], _family(row["benchmark"])) in wanted:
+            pairs = zip(cells["detector"], cells["value"], strict=True)
+            said = ", ".join(f"{names.get(detector, detector)} {value}" for detector, value in pairs)
+            setting = f" ({row['setting']})" if row["setting"] else ""
+            what = f"{row['model'].rpartition('/')[2]}, {row['benchmark']}{setting}"
+            rows.append(row | {"what": what, "numbers": COUNTED.get(row["metric"], "") + said})
+    return rows
+
+
+def _family(benchmark: str) -> str:
+    """A benchmark's name without its length."""
+    stem, _, ending = benchmark.rpartition("-")
+    return stem if stem and ending.isdecimal() else benchmark

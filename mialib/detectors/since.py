@@ -30,7 +30,8 @@ CON_RECALL_GRID = {"gamma": [i / 10 for i in range(1, 11)]}
 def gap_k(row: TokenRow, *, k: Percent = 20) -> float:
     """Gap-K%: mean of the lowest k% of z_i = (log p(x_i) - max_v log p(v)) / sigma_i, smoothed.
 
-    A smoothed value is the mean of three neighbouring ones; a text of fewer tokens is not smoothed.
+    A smoothed value is the mean of three neighbouring ones, as in its authors' code; a text of fewer tokens is not
+    smoothed. Others report that the paper takes six for its LLaMA models.
     """
     z = (row.log_prob.astype(np.float64) - row.top_log_prob) / np.sqrt(np.maximum(row.log_prob_var, GAP_K_VARIANCE))
     return lowest_mean(_window_sums(z, GAP_K_WINDOW) / GAP_K_WINDOW if len(z) >= GAP_K_WINDOW else z, k)

@@ -21,13 +21,24 @@ import pytest
 from page_code import functions_of, page_of
 from scipy.stats import norm
 
+from mialib.catalog.benchmarks import is_published
+from mialib.catalog.registry import known_benchmarks, known_models
 from mialib.metrics import Interval, aucs, placements, split_scores
 from mialib.store import ROOT
-from replication import real_model
+from replication import can_have_read, real_model
 from replication.claims.printed import CORRELATIONS, Lead, auc_error, printed_leads, size_of, spread_between, tpr_error
 from replication.lab.source import LabCorpus
 from replication.profile import load_profile
-from replication.published import PRINTED_ON, load_published, printed_table, published_along, surp_best_cell
+from replication.published import (
+    COUNTED,
+    PRINTED_ON,
+    load_expected,
+    load_published,
+    measured_by_others,
+    printed_table,
+    published_along,
+    surp_best_cell,
+)
 from replication.results import DASH
 
 PROFILES = sorted((ROOT / "data" / "profiles").glob("*.yml"))
@@ -296,3 +307,33 @@ def test_the_best_of_many_probes_at_chance_is_as_high_as_the_page_says():
     best = [max(aucs(labels, rng.random((90, 50)))) for _ in range(200)]  # 30 layers, three learning rates
     luck = functions_of("probe_tables_2_3", norm=norm, real_model=real_model)["luck"]
     assert luck("probe_wikimia", "the coin") == pytest.approx(np.quantile(best, 0.95), abs=0.03)
+
+
+def test_what_others_measured_is_whole_and_is_found_by_model_and_benchmark():
+    cells = load_expected()
+    assert not cells.duplicated([name for name in cells if name != "value"]).any()
+    assert set(cells["known"]) == {"read", "reported"} and set(cells["metric"]) == {"auc", *COUNTED}
+    values = cells["value"].astype(float)
+    assert values[cells["metric"] != "runs_above_0.55"].between(0.4, 1).all()
+    cited = (ROOT / "book" / "references.bib").read_text()
+    assert all(f"{{{source}," in cited for source in set(cells["source"]))
+    named = [name for name in set(cells["benchmark"]) if is_published(name)]
+    assert {"wikimia-32", "wikimia_2024_hard", "hubble_gutenberg_unpopular"} <= set(named)
+    assert all(model in known_models() for model in set(cells["model"]) if "/" in model)
+
+    [of_length_32] = measured_by_others({("EleutherAI/pythia-2.8b", "wikimia-128")})
+    assert "Zlib 0.621" in of_length_32["numbers"] and of_length_32["known"] == "read"
+    assert measured_by_others({("EleutherAI/pythia-2.8b", "arxiv_mia")}) == []
+    assert sum(row["numbers"].count(",") + 1 for row in measured_by_others()) == len(cells)
+
+
+def test_each_real_model_has_an_answer_for_each_side_of_a_known_benchmark():
+    known = can_have_read.can_have_read()
+    assert set(known.models) == {name for name, model in known_models().items() if model.alias}
+    assert {side.partition(", ")[0] for side in known.sides} <= known_benchmarks().keys()
+    assert {side.partition(", ")[2] for side in known.sides} == {"members", "non-members"}
+    table, whole = can_have_read.table("google/gemma-3-270m"), can_have_read.summary()
+    assert table.loc["wikimia, non-members", "read?"] == "likely" and whole.shape == (len(known.sides), 4)
+    lacks = known.model_dump() | {"models": {"a/b": {"known": "nothing"}}}
+    with pytest.raises(ValueError, match="a/b"):
+        can_have_read.CanHaveRead.model_validate(lacks)

@@ -31,6 +31,8 @@ def copies(tmp_path, monkeypatch):
         ("mimir", None, "mimir/wikipedia_(en)/ngram_7_0.2"),
         ("mimir/github/ngram_13_0.8", None, "mimir/github/ngram_13_0.8"),
         ("dolma_book-512", None, "dolma_book/head-512"),
+        ("wikimia_24-64", None, "wikimia_24-64"),
+        ("olmo_mia/hard", None, "olmo_mia/hard"),
     ],
 )
 def test_a_name_is_filled_in_with_the_defaults(name, length, full):

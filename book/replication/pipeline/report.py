@@ -21,12 +21,17 @@ from replication.pipeline.needs import strings_in
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 from replication.pipeline.slides import slides_of
 from replication.profile import Profile
-from replication.published import PAPERS, load_published
+from replication.published import PAPERS, load_published, measured_by_others
 from replication.real import REAL
 from replication.results import DASH, load_results
 from replication.tables import markdown_table
 
-LISTS = ("_papers_tables.md", "_figures.md", "_status.md")  # in book/pages/, included by pages of text
+LISTS = (
+    "_papers_tables.md",
+    "_figures.md",
+    "_status.md",
+    "_measured_by_others.md",
+)  # in book/pages/, included by pages of text
 NOT_RUN = "not run in this build"
 RAN_ON = {"real": "a real model", "paper": "the papers' models"}  # by profile; others run the lab's
 NO_NUMBERS = {  # what has no page of its own, since it prints no number
@@ -177,10 +182,20 @@ def status(profile: Profile, build: Path, pages: Path) -> str:
     return f"{of_pages}\n\nAll notebooks together: {seconds / 60:.1f} minutes.\n\n{of_libraries}\n"
 
 
+def by_others() -> str:
+    """Markdown: what others measured, a row for each source, model and setting."""
+    rows = []
+    for row in measured_by_others():
+        reported = ", *reported*" if row["known"] == "reported" else ""
+        rows.append([row["what"], row["numbers"], f"{{cite:t}}`{row['source']}`{reported}"])
+    table = markdown_table(["model, texts", "AUC", "source"], rows)
+    return f"```{{table}} Measured by others\n{table}\n```\n"
+
+
 def write_lists(profile: Profile, build: Path, pages: Path, page: str = "") -> None:
     """Write the lists that pages of the book include, into `pages`, before it, or one page of it, is rendered."""
     figures = own_figures([page] if page else profile.notebooks, pages)  # others have no number in a book of one page
-    lists = papers_tables(profile, build), figures, status(profile, build, pages)
+    lists = papers_tables(profile, build), figures, status(profile, build, pages), by_others()
     pages.mkdir(parents=True, exist_ok=True)
     for name, text in zip(LISTS, lists, strict=True):
         with atomic_path(pages / name) as temporary:

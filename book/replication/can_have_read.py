@@ -1,0 +1,70 @@
+"""What real models can have read of the benchmarks' two sides, from `data/can_have_read.yml`.
+
+A model that can have read neither side, or both, is a placebo: what a detector finds on it is not membership.
+"""
+
+from typing import Literal
+
+import pandas as pd
+from pydantic import model_validator
+
+from mialib.shared.schema import Strict, read_yaml
+from replication import BOOK_DATA, tables
+
+PATH = BOOK_DATA / "can_have_read.yml"
+
+
+class Answer(Strict):
+    """Whether a model can have read one side of a benchmark."""
+
+    answer: Literal["yes", "likely", "unknown", "unlikely", "no"]
+    why: str
+
+
+class CanHaveRead(Strict):
+    """Sides of benchmarks, in words, where these are from, and each model's answers by side; `known` is of its data."""
+
+    sides: dict[str, str]
+    sources: dict[str, str]
+    models: dict[str, dict[str, Answer | str]]
+
+    @model_validator(mode="after")
+    def check_sides(self) -> "CanHaveRead":
+        """ValueError for a model without an answer to a side, or a benchmark without a source."""
+        for name, answers in self.models.items():
+            if set(answers) != {*self.sides, "known"}:
+                raise ValueError(f"{name}: 'known' and an answer for each side are expected")
+        if {side.partition(",")[0] for side in self.sides} != set(self.sources):
+            raise ValueError("each benchmark needs a source")
+        return self
+
+
+def can_have_read() -> CanHaveRead:
+    """The file's content, checked."""
+    return read_yaml(PATH, CanHaveRead)
+
+
+def table(model: str) -> pd.DataFrame:
+    """What a model can have read: a row for each side, with the answer and why."""
+    all_of = can_have_read()
+    rows = {
+        side: {"texts": what, "read?": found.answer, "why": found.why}
+        for side, what in all_of.sides.items()
+        if isinstance(found := all_of.models[model][side], Answer)
+    }
+    return tables.text_table(rows, f"What {model.rpartition('/')[2]} can have read")
+
+
+def summary() -> pd.DataFrame:
+    """Every model's answers: a row a side, a column a model."""
+    all_of = can_have_read()
+    answers = {
+        side: {
+            model.rpartition("/")[2]: found.answer
+            for model, of in all_of.models.items()
+            if isinstance(found := of[side], Answer)
+        }
+        for side in all_of.sides
+    }
+    rows = {f"{side}: {all_of.sides[side]}": row for side, row in answers.items()}
+    return tables.text_table(rows, "What each real model can have read")
