@@ -92,6 +92,12 @@ class TrainingOn(Seen):
     is_bfloat16: bool = False  # whether its layers, not its head, multiply in bfloat16
 
 
+class Diluted(TrainingOn):
+    """The same with the first of the background texts alone, so that members are diluted in more or fewer of them."""
+
+    background_texts: PositiveInt
+
+
 class Unlearning(Strict):
     """How to make a lab model forget its first members: ascent on them, descent on others that it was trained on."""
 
@@ -125,7 +131,7 @@ class Model(Strict):
 
     benchmarks: tuple[str, ...]
     train: Training | None = None  # a lab model has one of these four
-    train_on: TrainingOn | None = None
+    train_on: Diluted | TrainingOn | None = None
     unlearn: Unlearning | None = None
     masked: Masked | None = None
     seeds: tuple[NonNegativeInt, ...] = (0,)  # of training, for `mialib record-lab`; anything else takes the recipe's

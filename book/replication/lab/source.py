@@ -45,6 +45,7 @@ from replication.lab.docstrings import read_places, source_files
 from replication.lab.recipes import (
     AnyRecipe,
     Corpus,
+    Diluted,
     Masked,
     Seen,
     TrainingOn,
@@ -404,6 +405,7 @@ def texts_and_times(recipe: Seen) -> tuple[list[str], list[int]]:
     """The texts that a training sees, and how often each; one seen 0 times is left out."""
     corpus = LabCorpus(recipe.corpus)
     members, background = corpus.rows("member"), corpus.rows("background")
+    background = background[: recipe.background_texts] if isinstance(recipe, Diluted) else background
     sides = [(corpus, members, member_times(recipe, len(members)))]
     sides += [(corpus, background, [recipe.background_times] * len(background))]
     for name, n in recipe.injected.items():
