@@ -48,11 +48,9 @@ def edited_prompt(text: str, n_words: int, language: str = "en") -> str:
 
 
 def n_recited(row: TokenRow, n_prompt: int) -> int:
-    """How many of the 50 tokens after the first `n_prompt` are reproduced before a mistake; ValueError for fewer."""
-    is_likeliest = (row.log_prob == row.top_log_prob)[n_prompt : n_prompt + N_TOKENS]
-    if len(is_likeliest) < N_TOKENS:
-        raise ValueError(f"{len(is_likeliest)} tokens follow the prompt, and {N_TOKENS} are needed")
-    return int(np.logical_and.accumulate(is_likeliest).sum())
+    """How many of the 50 tokens after the first `n_prompt` are the likeliest one each, before the first that is not."""
+    is_likeliest = row.log_prob == row.top_log_prob
+    return int(np.logical_and.accumulate(is_likeliest[n_prompt : n_prompt + N_TOKENS]).sum())
 
 
 def recite(
@@ -62,29 +60,31 @@ def recite(
 
     `loading` is as for `score_or_load`. ValueError, naming the text, for one that is too short.
     """
-    language, tokenizer, prompts = language_of(texts), load_tokenizer(model), sorted(set(prompts))
-    places: list[tuple[int, int, str]] = []  # prompt, number of the text, what the model is given
-    read: list[str] = []
+    language, tokenizer, prompts = language_of(texts), load_tokenizer(model), sorted(set(prompts), reverse=True)
+
+    def read(text: str, given: str, n_before: int) -> tuple[str, int]:
+        """What the model reads, up to the word of the last token that counts, and how many tokens the prompt has."""
+        whole = given + text[n_before:]
+        _, ends = encode_with_ends(tokenizer, whole)
+        n_prompt = sum(end <= len(given) for end in ends)
+        if len(ends) < n_prompt + N_TOKENS:
+            lacking = f"{len(ends) - n_prompt} tokens follow the prompt, and {N_TOKENS} are needed"
+            raise ValueError(f"{excerpt(text)}: {lacking}; give a shorter --prompt, or leave the text out")
+        last = ends[n_prompt + N_TOKENS - 1]
+        return next(whole[:end] for _, end in word_spans(whole, language) if end >= last), n_prompt
+
+    asked: dict[int, list[tuple[str, int]]] = {n: [] for n in prompts}  # what is read, and where the prompt ends
     for n in prompts:
-        for edits in (False, True):
-            for i, text in enumerate(texts):
-                start, whole = cut_to_words(text, n, language), cut_to_words(text, n + N_TOKENS, language)
-                if start == text:
-                    raise ValueError(f"no words follow the first {n} of {excerpt(text)}; give a shorter --prompt")
-                given = edited_prompt(text, n, language) if edits else start
-                longest = cut_to_words(text, prompts[-1] + N_TOKENS, language)  # all prompts share one pass
-                read.append(given + whole[len(start) :] if edits else longest)
-                places.append((n, i, given))
-    versions = {text: i for i, text in enumerate(dict.fromkeys(read))}
-    stats = score_or_load(model, list(versions), **loading)
-    counts: dict[int, list[int]] = {n: [] for n in prompts}
-    for (n, i, given), text in zip(places, read, strict=True):
-        _, ends = encode_with_ends(tokenizer, text)
-        try:
-            counts[n].append(n_recited(stats[versions[text]], sum(end <= len(given) for end in ends)))
-        except ValueError as error:
-            raise ValueError(f"{excerpt(texts[i])}: {error}; give a shorter --prompt, or leave it out") from None
-    return {n: np.array(of).reshape(2, len(texts)) for n, of in counts.items()}, stats.provenance
+        starts = [cut_to_words(text, n, language) for text in texts]
+        asked[n] += [read(text, start, len(start)) for text, start in zip(texts, starts, strict=True)]
+        longest = [whole for whole, _ in asked[prompts[0]][: len(texts)]]  # one pass for the prompts of all lengths
+        asked[n] = [(whole, n_prompt) for whole, (_, n_prompt) in zip(longest, asked[n], strict=True)]
+        edits = [edited_prompt(text, n, language) for text in texts]
+        asked[n] += [read(*of) for of in zip(texts, edits, map(len, starts), strict=True)]
+    numbers = {text: i for i, text in enumerate(dict.fromkeys(text for of in asked.values() for text, _ in of))}
+    stats = score_or_load(model, list(numbers), **loading)
+    counts = {n: np.array([n_recited(stats[numbers[text]], at) for text, at in asked[n]]) for n in sorted(prompts)}
+    return {n: of.reshape(2, len(texts)) for n, of in counts.items()}, stats.provenance
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:

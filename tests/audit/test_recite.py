@@ -54,8 +54,6 @@ def test_what_follows_the_first_mistake_does_not_count():
     assert recite.n_recited(row([0] * 3 + [1] * 50), 3) == 50
     assert recite.n_recited(row([1] * 3 + [0] + [1] * 60), 3) == 0
     assert recite.n_recited(row([0] * 3 + [1] * 7 + [0] + [1] * 49), 3) == 7
-    with pytest.raises(ValueError, match="49 tokens follow"):
-        recite.n_recited(row([1] * 52), 3)
 
 
 def test_half_of_the_prompts_words_are_exchanged_for_others_of_the_text():
