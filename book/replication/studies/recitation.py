@@ -17,8 +17,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 from gguf import GGMLQuantizationType
+from numpy.typing import NDArray
 
 from mialib.catalog.gguf_file import find_parts, read_gguf
 from mialib.store import hash_texts, write_json
@@ -123,3 +125,17 @@ def record(name: str, model: str, start_token: str, archives: Path) -> str:
 def load_recited() -> dict[str, Any]:
     """By model what it recites: by prompt, for each passage of the list, tokens after the prompt and after edits."""
     return json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.is_file() else {}
+
+
+def counts() -> dict[str, dict[str, dict[int, NDArray[np.int64]]]]:
+    """The same by model, kind and prompt, (2, N) of the N passages that were there."""
+    kinds: dict[str, list[int]] = {}
+    for i, passage in enumerate(read_list()):
+        kinds.setdefault(passage.kind, []).append(i)
+    return {
+        model: {
+            kind: {int(n): np.array([of[i] for i in numbers if of[i]]).T for n, of in found["recited"].items()}
+            for kind, numbers in kinds.items()
+        }
+        for model, found in load_recited().items()
+    }
