@@ -135,7 +135,7 @@ def n_needed(fpr: float, *, is_confident: bool = False, level: float = 0.95) -> 
     return math.ceil(1 / fpr - 1 - 1e-9)
 
 
-def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
+def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike, *, counted_up_to: int = EXACT_UP_TO) -> float:
     """One p-value of a set of m texts, (m,) against (n,): do they score higher than known non-members?
 
     The one-sided rank-sum test (Mann and Whitney 1947), valid where a set without members is exchangeable with the
@@ -143,7 +143,7 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     Their conformal p-values must not be combined as if they were independent (Fisher's method): where the n known ones
     happen to score low, all m are small together (Bates et al. 2023).
 
-    Scores that tie share their mean rank. Where one side has at most `EXACT_UP_TO` texts all divisions of the ranks
+    Scores that tie share their mean rank. Where one side has at most `counted_up_to` texts all divisions of the ranks
     count, else the normal approximation. That fails where most scores are equal: then, and where there are ties and too
     many texts to count all divisions, `DIVISIONS` random ones are drawn, always the same, and no p-value is below
     1 / (DIVISIONS + 1). One text has the p-value that `p_values` gives.
@@ -157,9 +157,9 @@ def set_p_value(scores: ArrayLike, non_member_scores: ArrayLike) -> float:
     values, n_equal = np.unique(ranks, return_counts=True)
     if len(values) == 1:  # all scores are equal
         return 1.0
-    has_ties, is_small = len(values) < len(ranks), min(len(scores), len(known)) <= EXACT_UP_TO
+    has_ties, is_small = len(values) < len(ranks), min(len(scores), len(known)) <= counted_up_to
     if has_ties and is_small and len(ranks) <= MOST_COUNTED:
-        if len(scores) <= EXACT_UP_TO:
+        if len(scores) <= counted_up_to:
             return _share_of_divisions(ranks, of_set)
         return _share_of_divisions(len(ranks) + 1 - ranks, len(ranks) + 1 - of_known)  # how low the known ones are
     if has_ties and (is_small or n_equal.max() > len(ranks) / 2):

@@ -7,5 +7,6 @@ To read it, take the files in this order:
     audit                       the report, step by step; `verify` repeats it
     audit.txt, audit.html       what the report says, in sentences and as a page
     canaries                    texts of which a coin inserts some into a training, to be audited afterwards
-    commands                    `mialib audit` and `mialib canaries`
+    recite                      how far a model recites texts, against edited prompts and younger texts
+    commands                    `mialib audit`, `mialib canaries` and `mialib recite`
 """

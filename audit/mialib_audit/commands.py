@@ -80,6 +80,46 @@ def audit_command(
         raise typer.Exit(3)
 
 
+@app.command("recite")
+def recite_command(
+    texts: cli.TextsArgument,
+    model: cli.ModelOption,
+    controls: Annotated[
+        Path | None, typer.Option(help="a file of texts like these that are younger than the model")
+    ] = None,
+    prompt: Annotated[
+        list[int] | None, typer.Option(min=2, help="words of the text that the model is given; default: 10, 20 and 40")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="a .json file for the numbers of each text")
+    ] = None,
+    start_token: cli.StartToken = "auto",
+    dtype: cli.DtypeOption = "auto",
+    fresh: cli.Fresh = False,
+) -> None:
+    """Does the model recite these texts? How many of the 50 tokens after a prompt it reproduces before a mistake.
+
+    Each prompt is also given with half of its words exchanged. With --controls a p-value says whether that costs the
+    texts more than younger ones: then the model knows their wording, not just their topic. Best of 90 words or more.
+    """
+    from mialib.cache import start_fresh
+    from mialib.store import write_json
+    from mialib_audit.files import TextFile
+    from mialib_audit.recite import PROMPTS, report, sentences
+
+    if fresh:
+        start_fresh()
+    cli.check_read_once(texts, controls)
+    if output:
+        cli.check_output(output, texts, controls, model)
+    files = TextFile.read(texts), TextFile.read(controls, 0) if controls else None
+    made = report(model, *files, prompt or PROMPTS, start_token=start_token, dtype=dtype)
+    if output:
+        write_json(output, made)
+    for line in sentences(made):
+        say(line)
+
+
 @app.command("canaries")
 def canaries_command(
     output: Annotated[Path, typer.Argument(help="a folder for train.jsonl, canaries.jsonl and seal.json")],

@@ -35,7 +35,7 @@ OF_THE_PAPERS = {"paper_table", "registry", "two_sources"}
 OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS | {"speed"}
 OF_TFIDF = {"blind_benchmarks", "probe_table_1"}  # they compute it themselves, with the search for C
 AUDITS = "n_audits=1000"  # of the page decisions: too many for a test
-OF_NO_MODEL = {"blind_benchmarks", "coverage", "real_docstrings"}
+OF_NO_MODEL = {"blind_benchmarks", "coverage", "real_docstrings", "recitation"}
 
 
 @pytest.fixture
