@@ -55,7 +55,7 @@ def table(model: str) -> pd.DataFrame:
     return tables.text_table(rows, f"What {model.rpartition('/')[2]} can have read")
 
 
-def summary() -> pd.DataFrame:
+def every_model() -> pd.DataFrame:
     """Every model's answers: a row a side, a column a model."""
     all_of = can_have_read()
     answers = {

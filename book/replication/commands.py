@@ -269,7 +269,7 @@ def record_passes(
 
     clone()
     profile = load_profile(BOOK_DATA / "profiles" / "real.yml")
-    for path in real.record(models or list(profile.models), benchmark or real.BENCHMARKS, real.CORPORA):
+    for path in real.record_passes(models or list(profile.models), benchmark or real.BENCHMARKS, real.CORPORA):
         say(f"{path.relative_to(real.FOLDER)}: {path.stat().st_size / 1e3:.0f} kB")
 
 

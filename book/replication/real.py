@@ -213,7 +213,7 @@ def _rows(table: pa.Table, is_lower: bool) -> tuple[list[TokenRow], list[NDArray
 # --- recording ---
 
 
-def record(models: Sequence[str], benchmarks: Sequence[str], corpora: Sequence[str]) -> Iterator[Path]:
+def record_passes(models: Sequence[str], benchmarks: Sequence[str], corpora: Sequence[str]) -> Iterator[Path]:
     """Write what models make of benchmarks, and how often their tokens occur in reference corpora; yields each file.
 
     Passes and counts are cached; `mialib score` makes them beforehand.

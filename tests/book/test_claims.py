@@ -546,8 +546,8 @@ def test_what_real_models_say_is_counted_and_set_beside_the_lab(monkeypatch):
         return tuple(judged[name] for name in verdicts)
 
     monkeypatch.setattr(answers, "_standing_of", lambda j: answers.STANDING.get(j.verdict, answers.CANT_TELL))
-    said = answers.counts(tests_of("supported", "inconclusive", "inconclusive"))
-    assert said == "On WikiMIA with real models: yes in 1, open in 2 of 3 tests" and not answers.counts(())
+    said = answers.real_counts(tests_of("supported", "inconclusive", "inconclusive"))
+    assert said == "On WikiMIA with real models: yes in 1, open in 2 of 3 tests" and not answers.real_counts(())
 
 
 def test_a_page_judges_its_claims_once_in_the_settings_of_its_models(monkeypatch):

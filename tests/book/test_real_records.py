@@ -33,7 +33,7 @@ def recorded(tmp_path, monkeypatch, model_folder, reference_folder):
     monkeypatch.setattr(real, "FOLDER", tmp_path / "recorded")
     real._pass.cache_clear()
     real._stand_ins.cache_clear()
-    written = list(real.record([str(model_folder), str(reference_folder)], ["wikimia-32"], corpora))
+    written = list(real.record_passes([str(model_folder), str(reference_folder)], ["wikimia-32"], corpora))
     assert {path.parent.name for path in written} == {"wikimia-32", "recorded"}
     live = Target(model=str(model_folder), benchmark="wikimia-32", reference=str(reference_folder), corpus=corpora[0])
     names = (f"real/{Path(name).name}" for name in (model_folder, reference_folder))

@@ -63,11 +63,11 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
 
 def _standings(group: Sequence[Judgement], there: Mapping[str, Sequence[Judgement]]) -> str:
     """What real models say on a benchmark, where they are asked, and the standing in the lab."""
-    of_real = counts(there[group[0].claim.id])
+    of_real = real_counts(there[group[0].claim.id])
     return f"{of_real}. In the lab: {standing(group)}" if of_real else standing(group)
 
 
-def counts(on_benchmarks: Sequence[Judgement]) -> str:
+def real_counts(on_benchmarks: Sequence[Judgement]) -> str:
     """In how many tests with real models a claim stands, and in how many not; "" for none."""
     n_of = Counter(_standing_of(j) for j in on_benchmarks)
     said = ", ".join(f"{said} in {n_of[standing]}" for standing, said in SAID.items() if n_of[standing])
@@ -81,7 +81,7 @@ def beside_real_models(judgements: Sequence[Judgement]) -> dict[str, dict[str, s
         in_lab, there = [j for j in judgements if j.claim.id == name], judge_on_benchmarks(name)
         if there:
             against = {_standing_of(j) for j in there} & OPPOSITE.get(standing(in_lab).partition(",")[0], set())
-            said = counts(there).partition(": ")[2]
+            said = real_counts(there).partition(": ")[2]
             row = {"in the lab": standing(in_lab), "real models on WikiMIA": said, "differ": "yes" if against else ""}
             rows[in_lab[0].claim.claim] = row
     return rows
