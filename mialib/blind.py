@@ -213,13 +213,15 @@ def _fit_and_score(
 
 
 def held_out_scores(
-    texts: Sequence[str], labels: ArrayLike, seed: int = 0, language: str = "en"
+    texts: Sequence[str], labels: ArrayLike, seed: int = 0, language: str = "en", groups: Sequence[str] | None = None
 ) -> tuple[Indices, NDArray[np.float64]]:
-    """The numbers of a random half of each class, and its scores by tf-idf fitted on the other half, (H,) each."""
+    """The numbers of a random half of each class, and its scores by tf-idf fitted on the other half, (H,) each.
 
-    # Equal texts are in one half: no judged text was fitted on.
-    number = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    labels, groups = np.asarray(labels), np.array([number[text] for text in texts])
+    Texts of one group, by default equal texts, are in one half: no judged text was fitted on.
+    """
+    names = texts if groups is None else groups
+    number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    labels, groups = np.asarray(labels), np.array([number[name] for name in names])
     first = np.unique(groups, return_index=True)[1]
     fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in stratified_split(labels[first], 0.5, seed))
     with threadpool_limits(1):

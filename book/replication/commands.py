@@ -278,14 +278,26 @@ def record_real(
     benchmarks: Annotated[
         list[str] | None, typer.Argument(help="further files of labelled texts, such as docstrings-64.jsonl")
     ] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(help="a file of `construct docstrings --pairs`; records it alone")
+    ] = None,
+    quarters: Annotated[Path | None, typer.Option(help="a file of `construct docstrings --since`; the same")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="of pairs and quarters, each of several; as for detect")
+    ] = None,
 ) -> None:
     """Copy what the probe found in `make book PROFILE=real`, and each text's scores, into data/recorded/real/."""
     from mialib.store import home
     from replication import real, real_model
     from replication.pipeline.notebooks import clone
+    from replication.studies import cut_off
 
     clone()
-    for path in real_model.record(home() / "real" / "results", [*real.BENCHMARKS, *(benchmarks or ())]):
+    if pairs or quarters:
+        written = cut_off.record(pairs, quarters, model or [real_model.MODEL])
+    else:
+        written = real_model.record(home() / "real" / "results", [*real.BENCHMARKS, *(benchmarks or ())])
+    for path in written:
         say(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 
@@ -382,6 +394,13 @@ def construct(
         datetime | None, typer.Option(help="docstrings: members were released before this day or month", **MONTH)
     ] = None,
     packages: Annotated[str, typer.Option(help="docstrings: names in the package index: numpy,scipy")] = "",
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="docstrings: two versions of one docstring, before the date and rewritten")
+    ] = False,
+    since: Annotated[
+        datetime | None,
+        typer.Option(help="docstrings: by the quarter of their first release, from this one on", **MONTH),
+    ] = None,
     contact: Annotated[
         str, typer.Option(envvar="MIALIB_CONTACT", help="your address, for who runs the service; docstrings: optional")
     ] = "",
@@ -389,8 +408,8 @@ def construct(
         int | None,
         typer.Option(
             min=1,
-            help="members, and as many non-members; arxivmia: of a category, docstrings: of a package; default: 250, "
-            "docstrings: all",
+            help="members, and as many non-members; arxivmia: of a category, docstrings: of a package (with --since: "
+            "at most of a package and quarter); default: 250, docstrings: all",
         ),
     ] = None,
     length: Annotated[
@@ -414,11 +433,16 @@ def construct(
 
     by_date = {"members-before": members_before, "non-members-after": non_members_after}
     given: dict[str, Any] = {**by_date, "released-before": released_before, "length": length, "category": category}
-    given |= {"packages": packages.replace(",", " ").split(), "publications": publications}
+    given |= {
+        "packages": packages.replace(",", " ").split(),
+        "publications": publications,
+        "pairs": pairs,
+        "since": since,
+    }
     needs = {"wikimia": [*by_date], "patentmia": [*by_date, "publications"], "arxivmia": [*by_date, "category"]}
     needs |= {"dolmabook": [*by_date], "docstrings": ["released-before", "packages"]}
     check_names([kind], needs, "there is no kind of benchmark")
-    takes = {*needs[kind], *(["length"] if kind in ("wikimia", "docstrings") else [])}
+    takes = {*needs[kind], *{"wikimia": ["length"], "docstrings": ["length", "pairs", "since"]}.get(kind, [])}
     if wrong := [name for name, value in given.items() if value and name not in takes]:
         raise ValueError(f"{kind} takes no --{wrong[0]}")
     if lacking := [name for name in needs[kind] if not given[name]]:
@@ -426,7 +450,8 @@ def construct(
     fetcher = Fetcher(contact or None if kind == "docstrings" else contact, gap_seconds)
     if kind == "docstrings":
         day, lengths = given["released-before"].date(), length or builders.DOCSTRING_LENGTHS
-        builders.docstrings(out, fetcher, day, given["packages"], texts, lengths, seed)
+        of = since.date() if since else None
+        builders.docstrings(out, fetcher, day, given["packages"], texts, lengths, seed, pairs=pairs, since=of)
     else:
         dates = Dates(*(given[name].date() for name in by_date))
         more = {"wikimia": length or builders.WIKIMIA_LENGTHS, "patentmia": publications, "arxivmia": category}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.store import home
 from mialib.text import split_into_snippets, words
-from replication.builders import construct, fetch
+from replication.builders import construct, fetch, releases
 from replication.builders.fetch import Fetcher
 from replication.builders.sources import Dates, LeftOut, WebPage, clean_chinese, parse_patent, strip_gutenberg
 from replication.commands import app
@@ -574,3 +574,62 @@ def test_a_package_without_an_old_release_or_with_another_file_is_an_error(
     (tmp_path / "out" / "64.jsonl").touch()
     with pytest.raises(ValueError, match=r"64\.jsonl"):  # of another benchmark
         construct.docstrings(tmp_path / "out", fetcher(), before, [package])
+
+
+def test_pairs_are_two_versions_of_one_docstring_rewritten_within_a_fifth_of_its_length(serve, tmp_path):
+    old, other = docs("old", "river", 8), docs("new", "river", 8)
+    index, kept = web.Index(), old[1].split()
+    less_changed = " ".join([*kept[:40], *other[1].split()[40:]])
+    new = [other[0], less_changed, f"{other[2]} {other[3]}", old[3], old[5], old[4], "Too short."]
+    twice = 'def g():\n    """{}"""\n' * 2
+    for number, (texts, moved) in enumerate([(old, "a.py"), ([*new, other[7]], "b.py")], start=1):
+        files = {
+            "mill/m.py": module(*texts),
+            f"mill/{moved}": module(*texts[:1]),
+            "mill/t.py": twice.format(*texts[:2]),
+        }
+        index.add("river", f"river-{number}-py3-none-any.whl", f"202{number}-05-05", files)
+    serve("pypi", index)
+    out = construct.docstrings(tmp_path / "out", fetcher(), date(2022, 1, 1), ["river"], pairs=True)
+    rows = sorted(rows_of(out / "docstrings-64.jsonl"), key=lambda row: (row["source"], -row["label"]))
+    expected = [(i, label, side[i]) for i in (0, 7) for label, side in ((1, old), (0, other))]
+    assert [(row["source"], row["label"], row["text"]) for row in rows] == [
+        (f"river/mill/m.py:f{i}", label, " ".join(text.split()[:64])) for i, label, text in expected
+    ]
+    assert [row["date"] for row in rows] == ["2021-05-05", "2022-05-05"] * 2
+    assert {reason: sorted(names) for reason, names in left_out(out).items()} == {
+        "a name that is defined twice": ["river/mill/t.py:g"],
+        "new, or at another place in the old release": ["river/mill/b.py:f0"],
+        "unchanged, or what another docstring was": [f"river/mill/m.py:f{i}" for i in (3, 4, 5)],
+        "shorter than 64 words, or less changed": [f"river/mill/m.py:f{i}" for i in (1, 2, 6)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "distance"),
+    [("a b c", "a b c", 0), ("a b c", "x a b c", 1), ("a b c d", "b c d a", 2), ("a b", "c d e", 3), ("", "a", 1)],
+)
+def test_words_are_added_removed_or_replaced(old, new, distance):
+    assert releases.edit_distance(old.split(), new.split()) == distance
+
+
+def test_docstrings_have_the_day_of_their_first_release_by_quarter(serve, tmp_path):
+    texts, index = [web.prose(f"text {i}", 80) for i in range(9)], web.Index()
+    near = f"{texts[0][:300]} {web.prose('near', 40)}"
+    days = ["2018-12-31", "2019-02-01", "2019-03-30", "2019-07-01", "2019-07-02"]
+    held = [texts[:2], texts[:3], texts[:4], [texts[8], *texts[:6]], [*texts[:8], near]]
+    for number, (day, some) in enumerate(zip(days, held, strict=True)):
+        index.add("river", f"river-{number}-py3-none-any.whl", day, {"mill.py": module(*some)})
+    server = serve("pypi", index)
+    since = {"since": date(2019, 1, 15)}
+    out = construct.docstrings(tmp_path / "out", fetcher(), date(2019, 5, 1), ["river"], **since)
+    read = {Path(address).name[6] for address in server.addresses if address.endswith(".whl")}
+    assert read == set("024"), "the last release of each quarter"
+    found = {row["text"]: (row["date"], row["label"]) for row in rows_of(out / "docstrings-64.jsonl")}
+    third, first = ("2019-03-30", 1), ("2019-07-02", 0)
+    assert found == {" ".join(texts[i].split()[:64]): third if i < 4 else first for i in range(2, 8)}
+    assert len(left_out(out)["in the first release that was read"]) == 2
+    few = construct.docstrings(tmp_path / "few", fetcher(), date(2019, 5, 1), ["river"], 1, **since)
+    assert sorted(row["date"] for row in rows_of(few / "docstrings-64.jsonl")) == ["2019-03-30", "2019-07-02"]
+    with pytest.raises(ValueError, match="--pairs or --since"):
+        construct.docstrings(tmp_path / "both", fetcher(), BEFORE, ["river"], pairs=True, **since)

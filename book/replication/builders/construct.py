@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,23 @@ NOT_NEW = {"": ""} | {
     NearDuplicates.NEARLY_COPIED: "a near-duplicate of earlier pages",
 }
 
+RULES = {  # which non-members and which members of docstrings there are, by kind
+    "docstrings": (
+        "in the newest release, sharing at most a fifth of their 7-grams of words with all old docstrings",
+        "in the release from before {before} and, unchanged, in the newest one of the same package",
+    ),
+    "pairs": (
+        "of the same object in the newest release, rewritten: over half of the file's words differ, the whole lengths "
+        "by at most a fifth",
+        "in the release from before {before}",
+    ),
+    "quarters": (
+        "first released on or after {before}, else like the members",
+        "first released before {before}, in the newest release still, and sharing at most a fifth of their 7-grams of "
+        "words with all docstrings of earlier quarters",
+    ),
+}
+
 Side = tuple[int, str]  # label and field
 Streams = Sequence[tuple[Sequence[Side], Pages]]  # which sides' pages each stream gives
 Dropped = dict[str, dict[str, None]]  # reason -> pages, in order and each once
@@ -52,6 +70,7 @@ class Recipe:
     language: str = "en"
     before: date | None = None  # of docstrings: the day before which the old releases were uploaded
     releases: Sequence[Sequence[object]] = ()  # of docstrings: rows of their table
+    kind: str = "docstrings"  # of docstrings: a key of `RULES`
 
 
 def wikimia(
@@ -102,30 +121,37 @@ def docstrings(
     n: int | None = None,
     lengths: Sequence[int] = DOCSTRING_LENGTHS,
     seed: int = 0,
+    *,
+    pairs: bool = False,
+    since: date | None = None,
 ) -> Path:
     """Write a benchmark of packages' docstrings: those unchanged since before a day, and those new since.
 
-    A package is a field. ValueError for a package that the index does not have, or not from before that day.
+    With `pairs`: two versions of one docstring, from before that day and of today. With `since`: docstrings by the
+    quarter of their first release, at most `n` of a package and quarter. A package is a field. ValueError for a package
+    that the index does not have, or not from before that day.
     """
+    if pairs and since:
+        raise ValueError("give --pairs or --since: pairs are of two releases, not of one a quarter")
     names = [releases.docstrings_file(length) for length in sorted(lengths)]
     refuse_others(out, names)
     fields = list(dict.fromkeys(canonicalize_name(package, validate=True) for package in packages))
-    pairs = [releases.find_releases(fetcher, package, before) for package in fields]
-    if all(old.version == new.version for old, new in pairs):
+    days = releases.starts_of_quarters(since) if since else [before]
+    of_package = [releases.find_releases(fetcher, package, days) for package in fields]
+    if all(len(of) == 1 for of in of_package):
         raise ValueError(f"no new release of {', '.join(fields)} since {before}; give an earlier date")
-    every = [release for pair in pairs for release in pair]
+    every = [release for of in of_package for release in of]
     contents = {release.file: releases.read_release(fetcher, release) for release in every}
-    index = NearDuplicates(text for old, _ in pairs for text, *_ in contents[old.file].docstrings)
-    streams = [
-        ([(1, new.package), (0, new.package)], releases.docstring_pages(old, new, contents, index, lengths, seed))
-        for old, new in pairs
-    ]
-    rules = (
-        "in the newest release, sharing at most a fifth of their 7-grams of words with all old docstrings",
-        f"in the release from before {before} and, unchanged, in the newest one of the same package",
-    )
+    kind, make, about = "pairs", releases.rewritten_pages, (contents, before, lengths, seed)
+    if not pairs:
+        kind, new = "docstrings", releases.new_docstrings(releases.first_releases(every, contents), days, lengths)
+        make = partial(releases.docstring_pages, new_in=new)
+    if since:
+        kind, make = "quarters", partial(make, n_of_release=n or len(new))
+    streams = [([(1, of[-1].package), (0, of[-1].package)], make(of, *about)) for of in of_package]
     table = [(r.package, r.version, r.day, f"`{r.file}`", f"`{r.sha256}`", contents[r.file].licence) for r in every]
-    recipe = Recipe("Docstrings", "pypi", rules, n, seed, before=before, releases=table)
+    rules = tuple(rule.format(before=before) for rule in RULES[kind])
+    recipe = Recipe("Docstrings", "pypi", rules, None if since else n, seed, before=before, releases=table, kind=kind)
     return build_benchmark(out, recipe, names, streams, fetcher)
 
 
@@ -140,6 +166,8 @@ def build_benchmark(out: Path, recipe: Recipe, names: Sequence[str], streams: St
     refuse_others(out, names)
     pages, dropped = collect_pages(streams, recipe.n, recipe.language)
     files = {name: balance(pages, name) for name in names}
+    if recipe.kind == "quarters":
+        files = {name: [page for page in pages if name in page.texts] for name in names}
     rows = []
     for name, chosen in files.items():
         write_rows(out / f"{name}.jsonl", name, shuffled(chosen, recipe.seed, key=lambda page: page.source))
@@ -169,15 +197,17 @@ def collect_pages(streams: Streams, n: int | None, language: str = "en") -> tupl
     dropped: Dropped = {}
     index = NearDuplicates(language=language)
     for sides, stream in streams:
-        for page in stream:
+        for found in stream:
+            page, *others = found if isinstance(found, list) else [found]
             if isinstance(page, LeftOut):
                 reason = page.reason
             elif len(by_side[page.label, page.field]) == n:
                 reason = f"more than the {n} {CLASSES[page.label]} asked for"
             else:
-                reason = NOT_NEW[index.add_if_new(*(text for file_texts in page.texts.values() for text in file_texts))]
-                if not reason:
-                    by_side[page.label, page.field].append(page)
+                texts = (text for of in (page, *others) for some in of.texts.values() for text in some)
+                reason = NOT_NEW[index.add_if_new(*texts)]
+                for of in (page, *others) if not reason else ():
+                    by_side[of.label, of.field].append(of)
             if reason:
                 dropped.setdefault(reason, {})[page.source] = None
             if all(len(by_side[side]) == n for side in sides):
@@ -228,7 +258,8 @@ def blind_interval(pages: Sequence[WebPage], name: str, seed: int, language: str
     if np.bincount(labels).min() < MIN_BLIND:
         return None
     texts = ["\n".join(page.texts[name]) for page in pages]
-    numbers, scores = held_out_scores(texts, labels, seed, language)
+    sources = [page.source for page in pages]  # of a pair, the same
+    numbers, scores = held_out_scores(texts, labels, seed, language, groups=sources)
     return auc_interval(labels[numbers], scores) if np.ptp(scores) else None
 
 

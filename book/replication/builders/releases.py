@@ -1,4 +1,4 @@
-"""Docstrings of the releases of Python packages, from a package index: those of an old release, and those new since.
+"""Docstrings of the releases of Python packages, from a package index: those that stayed, are new, or were rewritten.
 
 Nothing is installed or imported: an archive's Python files are read in memory and parsed.
 """
@@ -9,10 +9,13 @@ import logging
 import sys
 import tarfile
 import zipfile
+from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from email.parser import Parser
+from functools import lru_cache
+from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -33,6 +36,7 @@ logger = logging.getLogger(__name__)
 INDEX_JSON = "application/vnd.pypi.simple.v1+json"  # PEP 691; upload times and sizes: PEP 700
 ANOTHER_INDEX = "name another index in MIALIB_PYPI_URL"
 PURE_WHEEL, WHEEL, SDIST = range(3)  # in the order in which they are preferred
+MAX_CHANGE, MIN_EDITED = 0.2, 0.5  # of a rewritten docstring: its length, and the share of its words
 LICENCE_CHARACTERS = 60  # some packages put the licence's whole text in its place
 
 
@@ -57,8 +61,8 @@ class Contents(NamedTuple):
     licence: str
 
 
-def find_releases(fetcher: Fetcher, package: str, before: date) -> tuple[Release, Release]:
-    """The newest final release that was uploaded before a day, and the newest of all."""
+def find_releases(fetcher: Fetcher, package: str, days: Sequence[date]) -> list[Release]:
+    """The newest final release that was uploaded before each of some days, and the newest of all, each once."""
     url = f"{address_of('pypi')}/{package}/"
     reply, address = fetcher.ask("pypi", url, headers={"Accept": INDEX_JSON}), without_password(url)
     if reply.status_code != 200:
@@ -72,14 +76,13 @@ def find_releases(fetcher: Fetcher, package: str, before: date) -> tuple[Release
             f"{package}: {address} lists no wheel or sdist of a final release with SHA-256 and time of upload; leave "
             f"the package out, or {ANOTHER_INDEX}"
         )
-    old = [file for file in files if file.day < before]
-    if not old:
-        first = min(file.day for file in files)
+    if (first := min(file.day for file in files)) >= days[-1]:
         raise ValueError(
-            f"{package} has no final release from before {before}, the first is from {first}: leave it out, or give a "
-            "later date"
+            f"{package} has no final release from before {days[-1]}, the first is from {first}: leave it out, or give "
+            "a later date"
         )
-    return _newest(old), _newest(files)
+    before = [[file for file in files if file.day < day] for day in (*days, date.max)]
+    return list(dict.fromkeys(_newest(some) for some in before if some))
 
 
 def _release(package: str, index: str, file: Mapping[str, Any]) -> Release | None:
@@ -130,16 +133,23 @@ def _contents(release: Release, archive: bytes) -> Contents:
     for name, data in _files(release, archive):
         path, source = PurePosixPath(name), data.decode("utf-8", errors="replace")
         if path.suffix == ".py" and not is_test(path):
-            try:
-                tree = parse_source(source)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):  # of nesting that is too deep
+            if (docstrings := _docstrings(source)) is None:
                 contents.unread.append(name)
-                continue
-            for docstring in READ["docstring"](release.package, name, tree):
-                contents.docstrings.append((HALF_PAIR.sub("\ufffd", docstring.text), name, docstring.path))
+            for text, place in docstrings or ():
+                contents.docstrings.append((text, name, place))
         elif path.match("PKG-INFO" if release.kind == SDIST else "*.dist-info/METADATA") and len(path.parts) <= 2:
             contents = contents._replace(licence=_licence(source))
     return contents
+
+
+@lru_cache(maxsize=10_000)  # most files are the same in a package's next release
+def _docstrings(source: str) -> tuple[tuple[str, str], ...] | None:
+    """The docstrings of a file, each with the names inside it; None where this Python cannot parse it."""
+    try:
+        tree = parse_source(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # of nesting that is too deep
+        return None
+    return tuple((HALF_PAIR.sub("\ufffd", of.text), of.path) for of in READ["docstring"]("", "", tree))
 
 
 def _files(release: Release, archive: bytes) -> Iterator[tuple[str, bytes]]:
@@ -164,35 +174,146 @@ def _licence(metadata: str) -> str:
     return " ".join(licence.split())[:LICENCE_CHARACTERS]
 
 
+def starts_of_quarters(since: date) -> list[date]:
+    """The first days of quarters, from the one of a day to that of today."""
+    first, last = (day.year * 4 + (day.month - 1) // 3 for day in (since, date.today()))
+    return [date(quarter // 4, quarter % 4 * 3 + 1, 1) for quarter in range(first, last + 1)]
+
+
+def first_releases(releases: Iterable[Release], contents: Mapping[str, Contents]) -> dict[str, Release]:
+    """The first release, by day, that holds each docstring; `contents` are by file name."""
+    latest_first = sorted(releases, key=lambda release: release.day, reverse=True)
+    return {text: release for release in latest_first for text, *_ in contents[release.file].docstrings}
+
+
+def new_docstrings(first: Mapping[str, Release], days: Sequence[date], lengths: Sequence[int]) -> dict[str, Release]:
+    """The docstrings that are long enough and new in the first release that holds them, of those given, and that one.
+
+    A new one, whole and cut, shares at most a fifth of its 7-grams with all docstrings that were released before the
+    last of `days` that its own release is not before.
+    """
+    known, new = NearDuplicates(), dict[str, Release]()
+    for since, group in groupby(sorted(first, key=lambda text: first[text].day), lambda t: bisect(days, first[t].day)):
+        texts = list(group)
+        for text in texts if since else ():
+            if (cut := cut_to(text, lengths)) and not any(known.holds(*some) for some in ((text,), *cut.values())):
+                new[text] = first[text]
+        known.add(*texts)
+    return new
+
+
 def docstring_pages(
-    old: Release,
-    new: Release,
+    releases: Sequence[Release],
     contents: Mapping[str, Contents],
-    known: NearDuplicates,
+    before: date,
     lengths: Sequence[int],
     seed: int,
+    new_in: Mapping[str, Release],
+    n_of_release: int | None = None,
 ) -> Pages:
-    """The newest release's docstrings, cut to each of the lengths in words; members are in the old release, too.
+    """The newest release's docstrings, cut to each of the lengths in words; members were in one from before a day, too.
 
-    `contents` are by file name. A non-member, whole and cut, shares at most a fifth of its 7-grams with `known`.
+    With `n_of_release`, each is new in a release after the first that was read, and at most so many are of one.
     """
-    before, places = {text for text, *_ in contents[old.file].docstrings}, Counter[str]()
-    for release in (old, new):
-        for file in contents[release.file].unread:
-            yield LeftOut(f"{release.file}/{file}", "a file that this Python cannot parse")
+    new, places, n_of = releases[-1], Counter[str](), Counter[Release]()
+    first = first_releases(releases, contents)
+    yield from _unread(releases, contents)
     for text, file, path in shuffled(contents[new.file].docstrings, seed):
         source = f"{new.package}-{new.version}/{file}" + (f":{path}" if path else "")
         places[source] += 1
         if places[source] > 1:  # a name that is defined twice
             source += f"#{places[source]}"
-        label, words = int(text in before), text.split(" ")
-        texts = {docstrings_file(n): (" ".join(words[:n]),) for n in sorted(lengths) if n <= len(words)}
+        release, texts = first[text], cut_to(text, lengths)
+        label = int(release.day < before)
         if not texts:
             yield LeftOut(source, f"shorter than {min(lengths)} words")
-        elif not label and any(known.holds(*some) for some in ((text,), *texts.values())):
+        elif n_of_release and release == releases[0]:
+            yield LeftOut(source, "in the first release that was read")
+        elif new_in.get(text) != release and (n_of_release or not label):
             yield LeftOut(source, "neither unchanged nor new since the old releases")
+        elif n_of[release] == n_of_release:
+            yield LeftOut(source, f"more than {n_of_release} of a release")
         else:
-            yield WebPage(path or file, (old if label else new).day, source, label, texts, new.package)
+            n_of[release] += 1
+            yield WebPage(path or file, release.day, source, label, texts, new.package)
+
+
+def rewritten_pages(
+    releases: Sequence[Release],
+    contents: Mapping[str, Contents],
+    before: date,
+    lengths: Sequence[int],
+    seed: int,
+) -> Pages:
+    """An object's docstring in the old release, a member, and in the newest, where it was rewritten, of one source.
+
+    The object is the same where file and names inside it are: one that moved, or is defined twice, is left out.
+    """
+    (old, old_texts), (new, new_texts) = ((of, _by_place(contents[of.file])) for of in (releases[0], releases[-1]))
+    first = first_releases(releases, contents)
+    yield from _unread(releases, contents)
+    for file, path in shuffled(new_texts, seed):
+        source = f"{new.package}/{file}" + (f":{path}" if path else "")
+        text, rewritten = old_texts.get((file, path)), new_texts[file, path]
+        if text is None:
+            yield LeftOut(source, "new, or at another place in the old release")
+        elif not (text and rewritten):
+            yield LeftOut(source, "a name that is defined twice")
+        elif first[rewritten].day < before:
+            yield LeftOut(source, "unchanged, or what another docstring was")
+        elif not (texts := cut_rewritten(text, rewritten, lengths)):
+            yield LeftOut(source, f"shorter than {min(lengths)} words, or less changed")
+        else:
+            versions = [{name: (both[1 - label],) for name, both in texts.items()} for label in (0, 1)]
+            yield [
+                WebPage(path or file, r.day, source, of, versions[of], new.package) for r, of in ((old, 1), (new, 0))
+            ]
+
+
+def _unread(releases: Iterable[Release], contents: Mapping[str, Contents]) -> Iterator[LeftOut]:
+    for release in releases:
+        for file in contents[release.file].unread:
+            yield LeftOut(f"{release.file}/{file}", "a file that this Python cannot parse")
+
+
+def _by_place(contents: Contents) -> dict[tuple[str, str], str]:
+    """The docstring of each file and names inside it; "" where there are several."""
+    texts: dict[tuple[str, str], str] = {}
+    for text, file, path in contents.docstrings:
+        texts[file, path] = "" if (file, path) in texts else text
+    return texts
+
+
+def cut_to(text: str, lengths: Sequence[int]) -> dict[str, tuple[str]]:
+    """The first words of a text that has so many, by file."""
+    words = text.split(" ")
+    return {docstrings_file(n): (" ".join(words[:n]),) for n in sorted(lengths) if n <= len(words)}
+
+
+def cut_rewritten(old: str, new: str, lengths: Sequence[int]) -> dict[str, tuple[str, str]]:
+    """The first words of two texts whose lengths differ by at most a fifth, where over half of these words do, by file.
+
+    The recipe of WikiMIA_2024-Hard (Hallinan et al. 2025), on the words that the file holds.
+    """
+    n_old, n_new = (text.count(" ") + 1 for text in (old, new))
+    if abs(n_new - n_old) > MAX_CHANGE * n_old:
+        return {}
+    found = {}
+    for n in lengths:
+        of_old, of_new = (text.split(" ")[:n] for text in (old, new))
+        if len(of_old) == len(of_new) == n and edit_distance(of_old, of_new) > MIN_EDITED * n:
+            found[docstrings_file(n)] = " ".join(of_old), " ".join(of_new)
+    return found
+
+
+def edit_distance(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many words must be added, removed or replaced (Levenshtein 1966)."""
+    row = list(range(len(new) + 1))
+    for i, word in enumerate(old, start=1):
+        corner, row[0] = row[0], i
+        for j, other in enumerate(new, start=1):
+            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (word != other))
+    return row[-1]
 
 
 def docstrings_file(n_words: int) -> str:

@@ -78,7 +78,7 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-Pages = Iterator[WebPage | LeftOut]
+Pages = Iterator[WebPage | LeftOut | list[WebPage]]  # a list: the two versions of one text
 
 
 class Unusable(ValueError):
