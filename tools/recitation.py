@@ -27,7 +27,7 @@ from replication.builders.fetch import Fetcher
 from replication.builders.releases import find_releases, read_release
 from replication.lab.docstrings import is_test, package_folder, parse, statements
 from replication.lab.near_duplicates import NearDuplicates
-from replication.studies.recitation import DOCUMENTED, TEXTS, Passage, record, rules, text_at
+from replication.studies.recitation import DOCUMENTED, TEXTS, Passage, record_recited, rules, text_at
 
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "pandas": "pandas", "sklearn": "scikit-learn"}
 PACKAGES |= {name: name for name in ("networkx", "matplotlib")}
@@ -106,6 +106,6 @@ if __name__ == "__main__":
         case ["choose", folder]:
             choose(Path(folder))
         case ["record", folder, name, model, start_token]:
-            print(record(name, model, start_token, Path(folder)))
+            print(record_recited(name, model, start_token, Path(folder)))
         case _:
             sys.exit(__doc__)

@@ -101,7 +101,7 @@ def load_passages(archives: Path) -> dict[Passage, str]:
     return {passage: text for passage, text in found.items() if text and hash_texts([text]) == passage.hash}
 
 
-def record(name: str, model: str, start_token: str, archives: Path) -> str:
+def record_recited(name: str, model: str, start_token: str, archives: Path) -> str:
     """Let a model, a .gguf file, recite the texts, write what it recites under its name, and say of how many texts."""
     given, passages = rules(), load_passages(archives)
     found, provenance = recite(model, list(passages.values()), given["prompts"], start_token=start_token)
