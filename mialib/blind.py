@@ -191,7 +191,7 @@ def _folds_to_choose_by(labels: NDArray[Any], groups: NDArray[Any]) -> Folds:
     from sklearn.model_selection import StratifiedKFold
 
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
-    if (smallest := min((labels[first] == label).sum() for label in (0, 1))) < INNER_FOLDS:
+    if (smallest := min(len(np.unique(groups[labels == label])) for label in (0, 1))) < INNER_FOLDS:
         raise TooFewTexts(f"the smaller class has {smallest} texts to choose by, fewer than {INNER_FOLDS} folds")
     folds = StratifiedKFold(INNER_FOLDS, shuffle=True, random_state=0).split(first, labels[first])
     return [(np.flatnonzero(np.isin(group, fit)), np.flatnonzero(np.isin(group, judge))) for fit, judge in folds]
