@@ -255,7 +255,7 @@ def record_lab(
 
 
 @app.command("record-passes")
-def record_passes(
+def record_passes_command(
     models: Annotated[list[str] | None, typer.Argument(help="by default those of the profile real.yml")] = None,
     benchmark: Annotated[list[str] | None, typer.Option(help="by default WikiMIA at each length, and ArxivMIA")] = None,
 ) -> None:
