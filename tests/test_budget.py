@@ -15,21 +15,21 @@ from replication.pipeline.code import FOLDERS
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
     "mialib": 3707,
     "mialib/attacks": 837,
-    "mialib/catalog": 2521,
+    "mialib/catalog": 2600,
     "mialib/commands": 421,
     "mialib/passes": 853,
     "mialib/reports": 413,
     "mialib/shared": 366,
-    "mialib_audit": 871,
-    "replication": 3321,
-    "replication/builders": 1382,
-    "replication/claims": 1658,
-    "replication/lab": 2080,
-    "replication/pipeline": 1730,
+    "mialib_audit": 1050,
+    "replication": 3790,
+    "replication/builders": 1520,
+    "replication/claims": 1770,
+    "replication/lab": 2100,
+    "replication/pipeline": 1755,
     "replication/remote": 638,
-    "replication/studies": 2314,
+    "replication/studies": 2710,
 }
-TEST_LINES = 20_400
+TEST_LINES = 21_150
 MODULES = [path for of in FOLDERS.values() for path in of.rglob("*.py")]
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

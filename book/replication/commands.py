@@ -294,7 +294,7 @@ def record_real(
 
     clone()
     if pairs or quarters:
-        written = cut_off.record(pairs, quarters, model or [real_model.MODEL])
+        written = cut_off.record_docstrings(pairs, quarters, model or [real_model.MODEL])
     else:
         written = real_model.record(home() / "real" / "results", [*real.BENCHMARKS, *(benchmarks or ())])
     for path in written:

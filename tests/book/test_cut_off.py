@@ -77,7 +77,7 @@ def test_models_are_recorded_one_after_the_other_without_a_text(tmp_path, model_
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with quick_baselines("naive_bayes", "formatting", "year"):
         for _ in range(2):  # again: the model's rows are replaced
-            written = cut_off.record(path, path, [model_folder])
+            written = cut_off.record_docstrings(path, path, [model_folder])
     assert [of.name for of in written] == ["pairs.json", "pairs.parquet", "quarters.parquet"]
     of = load_benchmark(str(path))
     stats = mialib.Scorer(model_folder).score(of.texts)

@@ -112,7 +112,7 @@ def blind_of_pairs(path: Path, column: str) -> list[Result]:
     ]
 
 
-def record(pairs: Path | None, quarters: Path | None, models: Sequence[str]) -> list[Path]:
+def record_docstrings(pairs: Path | None, quarters: Path | None, models: Sequence[str]) -> list[Path]:
     """Write what these models say of each text to the folder of the records; other models' records stay. No text."""
     written = []
     if pairs:
