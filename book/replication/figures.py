@@ -411,7 +411,7 @@ def jump(means: Mapping[date, Interval], at: date, found: float, placebos: Seque
             of = [i for i, day in enumerate(days) if (day < at) == side]
             look: Style = {"fmt": "o", "color": colour, "markersize": 5, "elinewidth": 1.2, "label": label}
             left.errorbar([days[i] for i in of], estimates[of], yerr=ends[:, of], **look)
-        left.axvline(at, **CHANCE)
+        left.axvline(at, color="black", linestyle=":", linewidth=1.4)
         right.hist(placebos, bins=12, color="0.75", edgecolor="white", label="placebo dates")
         right.axvline(found, color="black", linewidth=1.6, label="registered date")
         figure.legend(loc="outside lower center", ncols=4)
