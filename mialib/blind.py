@@ -221,8 +221,8 @@ def held_out_scores(
     """
     names = texts if groups is None else groups
     number = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    labels, groups = np.asarray(labels), np.array([number[name] for name in names])
-    first = np.unique(groups, return_index=True)[1]
-    fitted, judged = (np.flatnonzero(np.isin(groups, half)) for half in stratified_split(labels[first], 0.5, seed))
+    labels, group = np.asarray(labels), np.array([number[name] for name in names])
+    first = np.unique(group, return_index=True)[1]
+    fitted, judged = (np.flatnonzero(np.isin(group, half)) for half in stratified_split(labels[first], 0.5, seed))
     with threadpool_limits(1):
-        return judged, _fit_and_score(BLIND["tfidf"], _ngrams(tuple(texts), language), labels, groups, fitted, judged)
+        return judged, _fit_and_score(BLIND["tfidf"], _ngrams(tuple(texts), language), labels, group, fitted, judged)

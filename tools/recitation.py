@@ -79,7 +79,7 @@ def choose(archives: Path) -> None:
         day: [
             text
             for package in PACKAGES.values()
-            for text, *_ in read_release(fetcher, find_releases(fetcher, package, day)[0]).docstrings
+            for text, *_ in read_release(fetcher, find_releases(fetcher, package, [day])[0]).docstrings
         ]
         for day in (OLD, YOUNG)
     }

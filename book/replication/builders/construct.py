@@ -6,7 +6,7 @@ well. What a model was trained on is not known: "member" means that it may have 
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -142,7 +142,8 @@ def docstrings(
         raise ValueError(f"no new release of {', '.join(fields)} since {before}; give an earlier date")
     every = [release for of in of_package for release in of]
     contents = {release.file: releases.read_release(fetcher, release) for release in every}
-    kind, make, about = "pairs", releases.rewritten_pages, (contents, before, lengths, seed)
+    make: Callable[..., Pages] = releases.rewritten_pages
+    kind, about = "pairs", (contents, before, lengths, seed)
     if not pairs:
         kind, new = "docstrings", releases.new_docstrings(releases.first_releases(every, contents), days, lengths)
         make = partial(releases.docstring_pages, new_in=new)
@@ -150,8 +151,10 @@ def docstrings(
         kind, make = "quarters", partial(make, n_of_release=n or len(new))
     streams = [([(1, of[-1].package), (0, of[-1].package)], make(of, *about)) for of in of_package]
     table = [(r.package, r.version, r.day, f"`{r.file}`", f"`{r.sha256}`", contents[r.file].licence) for r in every]
-    rules = tuple(rule.format(before=before) for rule in RULES[kind])
-    recipe = Recipe("Docstrings", "pypi", rules, None if since else n, seed, before=before, releases=table, kind=kind)
+    others, members = (rule.format(before=before) for rule in RULES[kind])
+    recipe = Recipe(
+        "Docstrings", "pypi", (others, members), None if since else n, seed, before=before, releases=table, kind=kind
+    )
     return build_benchmark(out, recipe, names, streams, fetcher)
 
 
