@@ -135,7 +135,7 @@ def sentences(made: Mapping[str, Any]) -> list[str]:
     if "p" not in made:
         return [*lines, "Without --controls, texts like these that the model can't have read, there is no p-value."]
     lowest = min(made["p, Holm"].values())
-    found = "more than the controls: the model has read such texts" if lowest <= 0.05 else "no more than the controls"
+    found = "more than the controls, as if the model had read them" if lowest <= 0.05 else "no more than the controls"
     return [
         *lines,
         f"The texts lose by edits of the prompt {found} (lowest p-value after Holm's correction: {lowest:.2g}).",

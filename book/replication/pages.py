@@ -31,7 +31,7 @@ from replication.recorded import Recorded
 FIELDS = {"benchmarks": "benchmark", "references": "reference", "corpora": "corpus"}  # parameters, as `Target` has them
 
 GLUE_PREFIX = "application/papermill.record/"  # MyST-NB's
-BILLIONS_WITHOUT_GPU = 2  # the largest model that a processor scores in an hour or two
+BILLIONS_WITHOUT_GPU = 2  # the largest model that a processor scores in some hours
 
 
 def begin() -> None:

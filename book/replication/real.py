@@ -7,7 +7,8 @@
     gemma-3-270m-counts.parquet       how often its tokens occur in the reference corpora, for DC-PDD
 
 So the papers' detectors can be computed with any hyperparameters, and at any length, without texts and weights. Token
-ids are replaced as in the recorded ladder (`replication.recorded`). In place of a text stands another one with as many
+ids are replaced as in the recorded ladder (`replication.recorded`), which hides the words from a reader and not from a
+search: whoever counts the same corpora can tell four tokens in five. In place of a text stands another one with as many
 words, and as many bytes under zlib.
 """
 
@@ -94,17 +95,21 @@ class Real(Source):
             raise ValueError(
                 f"{self.name} is recorded after its start token, at temperature 1 and after no other texts"
             )
-        places = [PLACE.match(text) for text in texts]
-        names = {place[2] for place in places if place}
-        if len(names) != 1 or None in places:
+        places = [(place[2], int(place[1]), int(place[3])) for text in texts if (place := PLACE.match(text))]
+        originals = [_stand_in_at(*place) for place in places]
+        is_lower = list(texts) != originals
+        if (
+            list(texts) != [text.lower() if is_lower else text for text in originals]
+            or len({p[0] for p in places}) != 1
+        ):
             raise ValueError(f"{self.name} is recorded on the texts of one benchmark of real/; {NOT_THERE}")
-        is_lower = texts[0] == texts[0].lower()
-        table, made = _pass(self._stem, names.pop())
+        table, made = _pass(self._stem, places[0][0])
         all_rows, n_tokens = _rows(table, is_lower)
-        rows = []
-        for _, number, _, n_words in (place.group(0, 1, 2, 3) for place in places if place):
-            end = n_tokens[int(number)][int(n_words) - 1]
-            rows.append(TokenRow._make(column[:end] for column in all_rows[int(number)]))
+        ends = [n_tokens[number][n_words - 1] for _, number, n_words in places]
+        rows = [
+            TokenRow._make(column[:end] for column in all_rows[number])
+            for (_, number, _), end in zip(places, ends, strict=True)
+        ]
         known = ("log_prob",) if is_lower else COLUMNS
         about = made | {"model": self.name, "n_texts": len(texts)}
         about |= {"texts": hash_texts(texts), "lowercased": hash_texts(text.lower() for text in texts)}
@@ -119,6 +124,12 @@ class Real(Source):
             raise FileNotFoundError(f"no benchmark {self.name!r} is recorded; recorded are {known}")
         return _stand_ins(self.name, path)
 
+    def check_scorable(self, model: str) -> None:
+        """ValueError for a model of which nothing is recorded: it would read the stand-ins."""
+        if not model.startswith(REAL):
+            stem = self.name.partition(",")[0].removeprefix(REAL)
+            raise ValueError(f"{self.name}: {model} can't score it, its texts are not here; score {stem} itself")
+
     @property
     def _stem(self) -> str:
         return self.name.removeprefix(REAL)
@@ -131,6 +142,7 @@ class Real(Source):
         raise FileNotFoundError(f"no model {self.name!r} is recorded; recorded are {', '.join(known)}")
 
 
+@cache
 def recorded_pairs() -> list[tuple[str, str]]:
     """Each recorded model with each benchmark on which it is recorded, the smallest model first."""
     paths = [path for path in sorted(FOLDER.glob("*/*.parquet")) if path.name != TEXTS]
@@ -152,6 +164,20 @@ class StandIns(Benchmark):
 
 
 @cache
+def _zlib_bytes(benchmark: str) -> list[list[int]]:
+    """A benchmark's texts' bytes under zlib after each of their words."""
+    return pq.read_table(FOLDER / benchmark / TEXTS, columns=["zlib_bytes"])["zlib_bytes"].to_pylist()
+
+
+def _stand_in_at(benchmark: str, number: int, n_words: int) -> str:
+    """What stands for the first words of a text; "" where there is no such text."""
+    sizes = _zlib_bytes(benchmark) if (FOLDER / benchmark / TEXTS).is_file() else []
+    if number >= len(sizes) or not 0 < n_words <= len(sizes[number]):
+        return ""
+    return stand_in(f"{number}.{benchmark}", n_words, sizes[number][n_words - 1])
+
+
+@cache
 def _stand_ins(name: str, path: Path, n_words: int | None = None) -> StandIns:
     rows = pq.read_table(path).to_pydict()
     cut = [sizes[:n_words] for sizes in rows["zlib_bytes"]]
@@ -161,6 +187,7 @@ def _stand_ins(name: str, path: Path, n_words: int | None = None) -> StandIns:
     return StandIns(name, texts, labels, made["revision"], n_words=n_words, **more)
 
 
+@cache
 def stand_in(name: str, n_words: int, n_bytes: int) -> str:
     """A text that begins with its name, has `n_words` words, and `n_bytes` bytes under zlib; ValueError for too few."""
     for seed in range(100):
@@ -190,7 +217,10 @@ def _pass(model: str, benchmark: str) -> tuple[pa.Table, dict[str, Any]]:
     path = FOLDER / benchmark / f"{model}.parquet"
     if not path.is_file():
         raise FileNotFoundError(f"{REAL}{model} is not recorded on {REAL}{benchmark}")
-    return pq.read_table(path), read_provenance(path)
+    made, of_texts = read_provenance(path), read_provenance(path.with_name(TEXTS))
+    if made["benchmark"] != of_texts["revision"]:
+        raise ValueError(f"{path} was recorded on other texts than those of {TEXTS} beside it; record it again")
+    return pq.read_table(path), made
 
 
 def _rows(table: pa.Table, is_lower: bool) -> tuple[list[TokenRow], list[NDArray[np.int16]]]:
@@ -244,17 +274,17 @@ def record_passes(models: Sequence[str], benchmarks: Sequence[str], corpora: Seq
                 columns[column] = np.concatenate(ends)
                 offsets[column] = np.cumsum([0, *map(len, ends)])
             table = {key: pa.LargeListArray.from_arrays(offsets[key], pa.array(of)) for key, of in columns.items()}
-            yield write_table(pa.table(table), folder / f"{stem}.parquet", _provenance(model, stats))
+            yield write_table(pa.table(table), folder / f"{stem}.parquet", _provenance(model, stats, benchmark))
         made = {"corpora": list(corpora), "tokenizer": counts[0].tokenizer, **made_with()}
         of_corpora = {corpus: of.counts.astype(np.int32) for corpus, of in zip(corpora, hidden, strict=True)}
         yield write_table(pa.table(of_corpora), FOLDER / f"{stem}-counts.parquet", made)
 
 
-def _provenance(model: str, stats: TokenStats) -> dict[str, Any]:
-    """What a pass was made of, but for its texts: also the model's sizes and, of one in a GGUF file, which weights."""
+def _provenance(model: str, stats: TokenStats, benchmark: Benchmark) -> dict[str, Any]:
+    """What a pass was made of and on which texts, the model's sizes and, in a GGUF file, which weights."""
     source = find(model)
-    about = {name: value for name, value in stats.provenance.items() if name not in ("texts", "lowercased", "n_texts")}
-    about |= {"model": model, "parameters": source.count_parameters(embeddings=True), **made_with()}
+    about = stats.provenance | {"model": model, "benchmark": benchmark.revision, "recorded_with": made_with()}
+    about |= {"parameters": source.count_parameters(embeddings=True)}
     about |= {"non_embedding_parameters": source.count_parameters()}
     return about | ({"sha256": source.checksum, "weights": source.quantization} if isinstance(source, Gguf) else {})
 
@@ -268,6 +298,11 @@ def _write_texts(path: Path, benchmark: Benchmark) -> Path:
     if benchmark.domains:
         rows["domain"] = list(benchmark.domains)
     about = {"revision": benchmark.revision, "validation": list(benchmark.validation)}
+    earlier = read_provenance(path).get("revision", benchmark.revision)
+    if earlier != benchmark.revision and len(list(path.parent.glob("*.parquet"))) > 1:
+        raise ValueError(
+            f"{path} is of another copy of {benchmark.name}; remove the folder, and record all models again"
+        )
     return write_table(pa.table(rows), path, about)
 
 

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 
 BOOK = (
     *("build", "notebook", "pdf", "student", "grade", "slides", "column", "plan", "lock", "lab", "view"),
-    *("record", "record-lab", "record-blind", "record-real", "construct", "bench", "coverage"),
+    *("record", "record-lab", "record-blind", "record-real", "record-passes", "construct", "bench", "coverage"),
 )
 PACKAGE_OF = dict.fromkeys(("audit", "canaries", "recite"), "mialib-audit") | dict.fromkeys(BOOK, "mialib-replication")
 FOLDERS = {"mialib-audit": "./audit", "mialib-replication": "./audit ./book"}  # that `pip install` takes in a clone

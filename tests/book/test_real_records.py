@@ -31,8 +31,8 @@ def recorded(tmp_path, monkeypatch, model_folder, reference_folder):
         (tmp_path / f"corpus-{n}.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path / "copies"))
     monkeypatch.setattr(real, "FOLDER", tmp_path / "recorded")
-    real._pass.cache_clear()
-    real._stand_ins.cache_clear()
+    for kept in (real._pass, real._stand_ins, real._zlib_bytes, real.recorded_pairs):
+        kept.cache_clear()
     written = list(real.record_passes([str(model_folder), str(reference_folder)], ["wikimia-32"], corpora))
     assert {path.parent.name for path in written} == {"wikimia-32", "recorded"}
     live = Target(model=str(model_folder), benchmark="wikimia-32", reference=str(reference_folder), corpus=corpora[0])
@@ -95,8 +95,16 @@ def test_what_is_not_recorded_is_named(recorded):
             _ = load_inputs(ours.but(**changed)).stats
     with pytest.raises(ValueError, match="its tokens were not counted in 'c4:1G'"):
         _ = inputs.retarget(corpus="c4:1G")["frequency"]
-    with pytest.raises(ValueError, match="is recorded on the texts of one benchmark"):
-        inputs.score(ours.model, ["A text of one's own"])
+    others = [
+        ["A text of one's own"],
+        [f"{inputs.texts[0][:20]} and other words"],
+        [inputs.texts[0], inputs.texts[1].lower()],
+    ]
+    for texts in others:
+        with pytest.raises(ValueError, match="is recorded on the texts of one benchmark"):
+            inputs.score(ours.model, texts)
+    with pytest.raises(ValueError, match="lab/en-25k can't score it, its texts are not here"):
+        _ = load_inputs(ours.but(model="lab/en-25k")).stats
     with pytest.raises(ValueError, match="this needs the model's weights"):
         _ = inputs.source.folder
     with pytest.raises(ValueError, match="its texts are not here"):

@@ -179,9 +179,11 @@ class Claim(Strict):
 
     def on_benchmark(self, setting: str, place: Target) -> Claim | None:
         """The claim with a real model on a benchmark: against the reference as the smaller model, texts of 32 words as
-        the shorter ones, and without Small Ref where there is no reference. None where it can't be tested so."""
+        the shorter ones, and without Small Ref where there is no reference. None where it can't be tested so, or has a
+        control, which is of the lab."""
         n_words, is_short = int(place.benchmark.rpartition("-")[2]), self.a.n_words.get(BASE) == SHORT_WORDS
-        if BASE not in self.where or self.positive.group or self.a.model or (self.a.n_words and not is_short):
+        is_other = self.positive.group or self.a.model or self.control or (self.a.n_words and not is_short)
+        if BASE not in self.where or is_other:
             return None
         against: list[Side | Literal["chance"]] = []
         for side in self.at(BASE).against:
@@ -194,7 +196,7 @@ class Claim(Strict):
                 short = {setting: SHORT_WORDS} if side.n_words and not is_short else {}
                 against.append(side.model_copy(update={"model": model, "n_words": short, "only": ()}))
         a, where = self.a.model_copy(update={"n_words": {}}), (setting,)
-        return self.model_copy(update={"a": a, "against": tuple(against), "where": where, "control": None})
+        return self.model_copy(update={"a": a, "against": tuple(against), "where": where})
 
     def against_control(self) -> Claim:
         """The same test against its control alone, whose scores are recorded separately."""

@@ -48,13 +48,15 @@ class Measured:
 # --- the rule ---
 
 
-def verdict(claim: Claim, measured: Measured, leads: Sequence[Sequence[Lead]]) -> tuple[str, str]:
+def verdict(
+    claim: Claim, measured: Measured, leads: Sequence[Sequence[Lead]], least_seeds: int = SEEDS_OF_A_VERDICT
+) -> tuple[str, str]:
     """The verdict on a claim, and the reason where it is confounded or uninformative.
 
     An equality says nothing where all sides are at chance, or where it holds for the control, too; and no test speaks
     against a claim where what it claims could not have been found.
     """
-    if len(measured.seeds) < SEEDS_OF_A_VERDICT:
+    if len(measured.seeds) < least_seeds:
         return "inconclusive", ""
     if claim.confounded:
         return CONFOUNDED, claim.confounded
@@ -170,9 +172,7 @@ def judge_on_benchmarks(name: str) -> tuple[Judgement, ...]:
         texts = judged_texts(there, test, setting)
         if not any(needs_more(test.metric, texts.labels[of]) for _, of in texts.runs):
             measured = _measure(test, texts.labels, {0: claim_scores(there, test, setting)}, {})
-            said = worst_of(test, verdicts_of_each(test, measured, leads_of(test)))
-            about: dict[str, Any] = {"setting": setting, "place": place, "leads": leads_of(test), "verdict": said}
-            found.append(Judgement(**vars(measured), **about, claim=test))
+            found.append(judgement(test, setting, place, measured, least_seeds=1))
     return tuple(found)
 
 
@@ -201,10 +201,17 @@ def _seeds_dominate(labels: NDArray[np.int8], a: Sequence[FloatArray], b: Sequen
     return len(of_each) > 1 and bool(np.var([of.estimate for of in of_each], ddof=1) / len(of_each) > of_texts)
 
 
-def judgement(claim: Claim, setting: str, place: Target, measured: Measured, left_out: Sequence[str] = ()) -> Judgement:
+def judgement(
+    claim: Claim,
+    setting: str,
+    place: Target,
+    measured: Measured,
+    left_out: Sequence[str] = (),
+    least_seeds: int = SEEDS_OF_A_VERDICT,
+) -> Judgement:
     """Apply the rule to what was measured."""
     leads = leads_of(claim)
-    said, because = verdict(claim, measured, leads)
+    said, because = verdict(claim, measured, leads, least_seeds)
     numbers: dict[str, Any] = vars(measured)
     about: dict[str, Any] = {"verdict": said, "because": because, "left_out": tuple(left_out)}
     return Judgement(**numbers, **about, claim=claim, setting=setting, place=place, leads=leads)

@@ -65,8 +65,8 @@ def real_aucs(benchmarks: str) -> list[Result]:
 def share_of_lead(placebo: Interval, printed: PrintedAuc) -> Interval | None:
     """(AUC of the placebo - 0.5) / (printed AUC - 0.5), and its 95% interval: both are drawn from normal distributions.
 
-    They are of the same texts and drawn as if of others, so the interval is too wide rather than too narrow. None where
-    the printed AUC itself is less than two standard errors above 0.5: there is no lead to share.
+    They are of the same texts and drawn as if of others: the interval is too wide for a share above 0, too narrow for
+    one below. None where the printed AUC itself is less than two standard errors above 0.5: there is no lead to share.
     """
     if printed.auc - 1.96 * printed.error <= 0.5:
         return None
