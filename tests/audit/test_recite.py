@@ -111,7 +111,7 @@ def test_the_report_says_what_is_recited_and_whether_more_than_of_controls(taugh
 
     said = run("--controls", controls, "--output", tmp_path / "out.json")
     made = json.loads((tmp_path / "out.json").read_text())
-    assert "4 of 4 (50.0)" in said and "has read such texts" in said, "the copy counts once"
+    assert "4 of 4 (50.0)" in said and "as if the model had read them" in said, "the copy counts once"
     assert made["recited, and after edits"]["4"]["texts"][0] == [AFTER] * 4
     assert max(made["p, Holm"].values()) < 0.01 and f"50 tokens: '{texts[0][:20]}" in said
     assert "there is no p-value" in run()
