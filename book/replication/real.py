@@ -122,7 +122,7 @@ class Real(Source):
         if not path.is_file():
             known = ", ".join(sorted(f"{REAL}{of.parent.name}" for of in FOLDER.glob(f"*/{TEXTS}")))
             raise FileNotFoundError(f"no benchmark {self.name!r} is recorded; recorded are {known}")
-        return _stand_ins(self.name, path)
+        return _stand_ins(self.name, self._stem)
 
     def check_scorable(self, model: str) -> None:
         """ValueError for a model of which nothing is recorded: it would read the stand-ins."""
@@ -155,8 +155,7 @@ class StandIns(Benchmark):
 
     def cut(self, n_words: int) -> "StandIns":
         """Stand-ins for each text's first `n_words` words."""
-        path = FOLDER / self.name.partition(",")[0].removeprefix(REAL) / TEXTS
-        return _stand_ins(f"{self.name}, {n_words} words", path, n_words)
+        return _stand_ins(f"{self.name}, {n_words} words", self.name.partition(",")[0].removeprefix(REAL), n_words)
 
     def snippets(self, n_words: int, part: str = "all") -> NoReturn:
         """ValueError: there are no texts to divide."""
@@ -178,13 +177,13 @@ def _stand_in_at(benchmark: str, number: int, n_words: int) -> str:
 
 
 @cache
-def _stand_ins(name: str, path: Path, n_words: int | None = None) -> StandIns:
-    rows = pq.read_table(path).to_pydict()
-    cut = [sizes[:n_words] for sizes in rows["zlib_bytes"]]
-    texts = tuple(stand_in(f"{i}.{path.parent.name}", len(sizes), sizes[-1]) for i, sizes in enumerate(cut))
-    made, labels = read_provenance(path), np.array(rows["label"], np.int8)
-    more: dict[str, Any] = {"domains": tuple(rows.get("domain", ())), "validation": tuple(made["validation"])}
-    return StandIns(name, texts, labels, made["revision"], n_words=n_words, **more)
+def _stand_ins(name: str, benchmark: str, n_words: int | None = None) -> StandIns:
+    path = FOLDER / benchmark / TEXTS
+    lengths = [min(len(sizes), n_words or len(sizes)) for sizes in _zlib_bytes(benchmark)]
+    texts = tuple(_stand_in_at(benchmark, i, length) for i, length in enumerate(lengths))
+    rows, about = pq.read_table(path).drop_columns("zlib_bytes").to_pydict(), read_provenance(path)
+    more: dict[str, Any] = {"domains": tuple(rows.get("domain", ())), "validation": tuple(about["validation"])}
+    return StandIns(name, texts, np.array(rows["label"], np.int8), about["revision"], n_words=n_words, **more)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Printed AUCs on published benchmarks beside those of a placebo: a model that can't have read either side, or that may
 have read both.
 
-What it has of a paper's lead over 0.5 is not membership in the paper's model: the texts have it.
+What it has of a paper's lead over 0.5 need not be the paper's model remembering.
 """
 
 from collections.abc import Iterator

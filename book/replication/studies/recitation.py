@@ -11,18 +11,15 @@ import hashlib
 import json
 import sysconfig
 import tarfile
-from collections import Counter
 from importlib.metadata import PackageNotFoundError, distribution
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
-from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 
-from mialib.catalog.gguf_file import find_parts, read_gguf
+from mialib.catalog.gguf import Gguf
 from mialib.store import hash_texts, write_json
 from mialib.text import cut_to_words
 from mialib_audit.recite import recite
@@ -110,13 +107,9 @@ def record_recited(name: str, model: str, start_token: str, archives: Path) -> s
         words: [counts[:, number[of]].tolist() if of in number else None for of in read_list()]
         for words, counts in found.items()
     }
-    with Path(model).open("rb") as file:
-        weights = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-    sizes = Counter[str]()
-    for tensor in read_gguf(find_parts(Path(model))).tensors.values():
-        sizes[GGMLQuantizationType(tensor.kind).name] += prod(tensor.shape)
+    source = Gguf(model)
     about = {key: provenance[key] for key in ("dtype", "device", "start_token", "tokenizer", "texts", "versions")}
-    about |= {"weights": weights | {"quantization": sizes.most_common(1)[0][0]}, **made_with()}
+    about |= {"weights": {"sha256": source.checksum, "quantization": source.quantization}, **made_with()}
     models = load_recited() | {name: {"recited": recited, "provenance": about}}
     write_json(RECORDED, {of: models[of] for of in given["models"] if of in models})
     return f"{name}: {len(passages)} of {len(read_list())} texts, {RECORDED}"
