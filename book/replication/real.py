@@ -32,6 +32,7 @@ from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.gguf import Gguf
 from mialib.catalog.models import load_tokenizer
+from mialib.catalog.registry import KnownModel, find_model
 from mialib.catalog.sources import PassOptions, Source, find
 from mialib.frequency import TokenFrequency
 from mialib.passes.cache import count_or_load
@@ -72,6 +73,11 @@ class Real(Source):
     def revision(self) -> str:
         """The content hash of what is recorded of it."""
         return hash_files([*self._passes(), FOLDER / f"{self._stem}-counts.parquet"])
+
+    @property
+    def known(self) -> KnownModel | None:
+        """The registry's entry of the model."""
+        return find_model(self._stem)
 
     def count_parameters(self, *, embeddings: bool = False) -> int:
         """The number in the provenance."""
@@ -248,8 +254,7 @@ def record_passes(models: Sequence[str], benchmarks: Sequence[str], corpora: Seq
     Passes and counts are cached; `mialib score` makes them beforehand.
     """
     for model in models:
-        known = find(model).known
-        stem = known.alias if known and known.alias else model.rpartition("/")[2]
+        stem = stem_of(model)
         counts = [count_or_load(corpus, model) for corpus in corpora]
         for name in benchmarks:
             benchmark = load_benchmark(name)
@@ -277,6 +282,16 @@ def record_passes(models: Sequence[str], benchmarks: Sequence[str], corpora: Seq
         made = {"corpora": list(corpora), "tokenizer": counts[0].tokenizer, **made_with()}
         of_corpora = {corpus: of.counts.astype(np.int32) for corpus, of in zip(corpora, hidden, strict=True)}
         yield write_table(pa.table(of_corpora), FOLDER / f"{stem}-counts.parquet", made)
+
+
+def stem_of(model: str) -> str:
+    """What a model is recorded as: the registry's alias, or the end of its name; ValueError for a file's path."""
+    known = find(model).known
+    if not known and Path(model).suffix == ".gguf":
+        raise ValueError(
+            f"{model}: give its name in data/models.yml, which has its start token; $MIALIB_MODELS says where it is"
+        )
+    return known.alias if known and known.alias else model.rpartition("/")[2]
 
 
 def _provenance(model: str, stats: TokenStats, benchmark: Benchmark) -> dict[str, Any]:

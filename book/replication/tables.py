@@ -16,6 +16,7 @@ from IPython.display import Markdown
 from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
 
+from mialib.catalog.sources import find
 from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Inputs, signature
 from mialib.store import version
@@ -152,7 +153,9 @@ def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame | None:
     rows = {}
     for model, counts in passes.items():
         several = f"{sum(counts.values())} texts in {len(counts)} passes" if len(counts) > 1 else ""
-        rows[model] = {"signature of the numbers above": signature(made[model], several)}
+        known = find(model).known
+        terms = re.findall(r"\((.*)\)", known.licence) if known else []
+        rows[model] = {"signature of the numbers above": ", under ".join([signature(made[model], several), *terms])}
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
     return text_table(rows, f"What this page ran, with profile {load_profile().name}, {libraries}")
 

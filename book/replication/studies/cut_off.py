@@ -22,7 +22,9 @@ from mialib.passes.cache import blind_or_load, score_or_load
 from mialib.passes.inputs import Target, inputs_of
 from mialib.passes.leaks import widen
 from mialib.shared.files import read_rows
+from mialib.store import hash_texts
 from replication import BOOK_DATA
+from replication.real import stem_of
 from replication.real_model import FOLDER, rows_of
 from replication.recorded import read_recorded, write_recorded
 from replication.results import BLIND_PREFIX, Result, load_results, save
@@ -68,12 +70,19 @@ def differences(scores: Floats, others: Floats, packages: Sequence[str]) -> Floa
 
 
 def find_jump(difference: Floats, quarters: NDArray[np.int64], day: date, window: int) -> Jump:
-    """The mean of the quarters before a day minus that of those after it, and the same at each placebo date."""
+    """The mean of the quarters before a day minus that of those after it, and the same at each placebo date.
+
+    ValueError where a window has no texts.
+    """
     at = quarter_of(day)
     dates = range(int(quarters.min()) + window, int(quarters.max()) - window + 2)
 
     def jump(at: int) -> float:
         before, after = ((quarters >= start) & (quarters < start + window) for start in (at - window, at))
+        if not (before.any() and after.any()):
+            raise ValueError(
+                f"{window} quarters before or after {first_day(at)} have no texts; give texts of all quarters"
+            )
         return float(difference[before].mean() - difference[after].mean())
 
     return Jump(jump(at), {first_day(other): jump(other) for other in dates if abs(other - at) >= window})
@@ -126,20 +135,18 @@ def record_docstrings(pairs: Path | None, quarters: Path | None, models: Sequenc
 
 def _write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     models = {row["model"] for row in rows}
-    write_recorded(path, [*(row for row in read_recorded(path) if row["model"] not in models), *rows])
+    rows = [*(row for row in read_recorded(path) if row["model"] not in models), *rows]
+    if len({row["texts"] for row in rows}) > 1:
+        raise ValueError(f"{path} has scores of other texts than these; remove it, and record all models again")
+    write_recorded(path, rows)
     return path
-
-
-def start_token(model: str) -> str:
-    """What a model's texts began with in its training."""
-    return "<bos>" if "gemma" in model else "<|endoftext|>"
 
 
 def _pair_rows(path: Path, model: str) -> list[dict[str, Any]]:
     labelled = load_benchmark(str(path))
-    target = Target(model=model, benchmark=str(path), start_token=start_token(model))
+    target = Target(model=model, benchmark=str(path))
     number = np.unique(labelled.sources, return_inverse=True)[1]
-    about = {"model": Path(model).stem, "pairs": number.astype(np.int32)}
+    about = {"model": stem_of(model), "pairs": number.astype(np.int32)}
     return [row | about for row in rows_of(inputs_of(target, labelled), "pairs", REGISTERED["pairs"]["detectors"])]
 
 
@@ -147,12 +154,18 @@ def _quarter_row(path: Path, model: str) -> dict[str, Any]:
     """A model's log-probability per byte of each text, and the text's package and day of first release."""
     rows = read_rows(str(path))
     texts = [row["text"] for row in rows]
-    stats = score_or_load(model, texts, start_token=start_token(model))
+    stats = score_or_load(model, texts)
     sums = np.add.reduceat(stats.log_prob.astype(float), stats.offsets[:-1])
     per_byte = sums / [len(text.encode()) for text in texts]
     about = {"days": [row["date"] for row in rows], "packages": [row["field"] for row in rows]}
     made_by = {key: stats.provenance[key] for key in ("revision", "dtype")}
-    return {"model": Path(model).stem, "scores": per_byte.astype(np.float32), **about, "made_by": json.dumps(made_by)}
+    return {
+        "model": stem_of(model),
+        "scores": per_byte.astype(np.float32),
+        "texts": hash_texts(texts),
+        **about,
+        "made_by": json.dumps(made_by),
+    }
 
 
 def load_quarters() -> tuple[dict[str, Floats], NDArray[np.int64], list[str]]:

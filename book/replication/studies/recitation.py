@@ -20,11 +20,13 @@ import yaml
 from numpy.typing import NDArray
 
 from mialib.catalog.gguf import Gguf
+from mialib.catalog.sources import find
 from mialib.store import hash_texts, write_json
 from mialib.text import cut_to_words
 from mialib_audit.recite import recite
 from replication import BOOK_DATA
 from replication.lab.docstrings import parse, statements
+from replication.real import stem_of
 from replication.recorded import made_with
 
 TEXTS, RULES = BOOK_DATA / "recitation.csv", BOOK_DATA / "recitation.yml"
@@ -98,18 +100,19 @@ def load_passages(archives: Path) -> dict[Passage, str]:
     return {passage: text for passage, text in found.items() if text and hash_texts([text]) == passage.hash}
 
 
-def record_recited(name: str, model: str, start_token: str, archives: Path) -> str:
-    """Let a model, a .gguf file, recite the texts, write what it recites under its name, and say of how many texts."""
-    given, passages = rules(), load_passages(archives)
-    found, provenance = recite(model, list(passages.values()), given["prompts"], start_token=start_token)
+def record_recited(model: str, archives: Path) -> str:
+    """Let a model of the registry recite the texts, write what it recites, and say of how many texts."""
+    given, passages, name, source = rules(), load_passages(archives), stem_of(model), find(model)
+    found, provenance = recite(model, list(passages.values()), given["prompts"])
     number = {passage: i for i, passage in enumerate(passages)}
     recited = {
         words: [counts[:, number[of]].tolist() if of in number else None for of in read_list()]
         for words, counts in found.items()
     }
-    source = Gguf(model)
     about = {key: provenance[key] for key in ("dtype", "device", "start_token", "tokenizer", "texts", "versions")}
-    about |= {"weights": {"sha256": source.checksum, "quantization": source.quantization}, **made_with()}
+    if isinstance(source, Gguf):
+        about["weights"] = {"sha256": source.checksum, "quantization": source.quantization}
+    about |= made_with()
     models = load_recited() | {name: {"recited": recited, "provenance": about}}
     write_json(RECORDED, {of: models[of] for of in given["models"] if of in models})
     return f"{name}: {len(passages)} of {len(read_list())} texts, {RECORDED}"
