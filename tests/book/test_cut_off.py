@@ -60,7 +60,6 @@ def test_an_auc_of_pairs_has_the_interval_of_a_jackknife_over_pairs():
 @pytest.mark.slow
 def test_models_are_recorded_one_after_the_other_without_a_text(tmp_path, model_folder, monkeypatch):
     monkeypatch.setattr(cut_off, "FOLDER", tmp_path / "recorded")
-    monkeypatch.setattr(cut_off, "start_token", lambda model: "auto")
     (tmp_path / "recorded").mkdir()
     rows = [
         {
@@ -92,3 +91,16 @@ def test_models_are_recorded_one_after_the_other_without_a_text(tmp_path, model_
     np.testing.assert_allclose(scores, per_byte, rtol=1e-4)
     assert set(quarters) == {2020 * 4} and set(packages) == {"river"}
     assert not any(row["text"][:20].encode() in name.read_bytes() for row in rows for name in written)
+
+
+def test_a_window_without_texts_is_no_jump():
+    quarters = np.repeat([*range(8000, 8004), *range(8012, 8016)], 3)
+    with pytest.raises(ValueError, match="no texts"):
+        cut_off.find_jump(np.zeros(len(quarters)), quarters, cut_off.first_day(8007), 3)
+
+
+def test_scores_of_other_texts_do_not_stand_in_one_file(tmp_path):
+    row = {"model": "a", "scores": np.zeros(2, np.float32), "texts": "one"}
+    cut_off._write(tmp_path / "of.parquet", [row])
+    with pytest.raises(ValueError, match="other texts"):
+        cut_off._write(tmp_path / "of.parquet", [row | {"model": "b", "texts": "two"}])
