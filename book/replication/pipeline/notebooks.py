@@ -22,11 +22,18 @@ if TYPE_CHECKING:
 NOTEBOOKS = ROOT / "notebooks"
 NOT_HERE = ("Unavailable", "OutOfMemoryError")  # errors that say what this machine lacks: a model, a file, GPU memory
 QUIET = ["--IPKernelApp.log_level=ERROR"]  # a kernel's warnings are no part of the build's output
-FOLDS = {"hide-input": "Code", "hide-cell": "Result and code"}  # tag of a folded cell -> how its label begins
+FOLDED = {"hide-input", "hide-cell"}  # tags of a folded cell: its code, or all of it
 OVER_SEEDS = (
     "The intervals of these tests (`data/claims.yml`), unlike those above, also cover the training seed and, where "
     "hyperparameters are chosen, that choice."
 )
+VERDICTS = """# The verdicts over all training seeds
+from IPython.display import Markdown, display
+
+from replication import claims
+
+display(Markdown({!r}))
+claims.verdicts(models, about)"""
 FROM_A_CLONE = "From the root of a clone ([what `MODEL` and `texts.jsonl` can be](../how_to_read)):"
 
 
@@ -153,17 +160,17 @@ def prepare_page(notebook: NotebookNode, page: Page) -> NotebookNode:
             cell.source = with_values(cell.source, page.parameters)
         if page.name and (figure := cell.metadata.get("mystnb", {}).get("figure")):
             figure["name"] += f"-{page.name.replace('_', '-')}"
-        for kind in [kind for tag, kind in FOLDS.items() if tag in tags]:
-            label = "Solution" if "solution" in tags else fold_label(cell.source, kind)
+        if FOLDED & {*tags}:
+            label = "Solution" if "solution" in tags else fold_label(cell.source)
             prompts = {"code_prompt_show": label, "code_prompt_hide": label}
             cell.metadata["mystnb"] = prompts | cell.metadata.get("mystnb", {})
     return notebook
 
 
-def fold_label(code: str, kind: str) -> str:
-    """What a folded cell is called: "Code: the grid", by the comment in its first line."""
+def fold_label(code: str) -> str:
+    """What a folded cell is called, "The grid", by the comment in its first line."""
     first = code.partition("\n")[0]
-    return f"{kind}: {first.lstrip('# ').rstrip('.:')}" if first.startswith("#") else kind
+    return first.lstrip("# ").rstrip(".:") if first.startswith("#") else "Code"
 
 
 def assignments(tree: ast.Module) -> list[tuple[str, ast.Assign]]:
@@ -185,23 +192,18 @@ def with_values(code: str, values: dict[str, Any]) -> str:
 def footer(about: dict[str, Any], name: str) -> list[NotebookNode]:
     """The last cells of a page, by what its notebook's metadata say under "footer".
 
-    "verdicts" holds a sentence on the tests of this page, or "", and "folds_verdicts" says that their table is long;
-    "what_ran" the expression that `results.save` is given as `ran`; "another_model" papermill's `options` and, if
-    needed, a `title` and a `note` after the command.
+    "verdicts" holds a sentence on the tests of this page, or ""; "what_ran" the expression that `results.save` is given
+    as `ran`; "another_model" papermill's `options` and, if needed, a `title` and a `note` after the command.
     """
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
-    cells = []
+    cells, folded = [], {"tags": ["hide-cell"]}
     if "verdicts" in about:
         says = f"{about['verdicts']} {OVER_SEEDS}".strip()
-        cells.append(new_markdown_cell(f"## The verdicts over all training seeds\n\n{says}"))
-        code = "# The verdicts\nfrom replication import claims\n\nclaims.verdicts(models, about)"
-        tag = "hide-cell" if about.get("folds_verdicts") else "hide-input"
-        cells.append(new_code_cell(code, metadata={"tags": [tag]}))
+        cells.append(new_code_cell(VERDICTS.format(says), metadata=folded))
     if "what_ran" in about:
-        cells.append(new_markdown_cell("## What ran"))
         code = f"# What ran\nfrom replication import tables\n\ntables.what_ran({about['what_ran']})"
-        cells.append(new_code_cell(code, metadata={"tags": ["hide-cell"]}))
+        cells.append(new_code_cell(code, metadata=folded))
     if other := about.get("another_model"):
         options = wrap(other["options"].replace("-p ", "-p\0"), 72, break_long_words=False, break_on_hyphens=False)
         lines = [f".venv/bin/papermill notebooks/{name}.ipynb out.ipynb", *options]

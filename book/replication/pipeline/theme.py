@@ -24,6 +24,7 @@ from zlib import crc32
 
 import yaml
 from docutils import nodes
+from myst_nb.sphinx_ import HideCodeCellNode
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -50,6 +51,7 @@ CAPTION = re.compile("<caption[^>]*>(.*?)</caption>", re.S)
 TABLES = '<ol class="list-of-tables">'  # what a page of the book has where the list of tables is to be
 ON_MOST_PAGES = ("What this page ran", "Each claim's tests:")  # captions that the list of tables leaves out
 logger = logging.getLogger(__name__)
+FOLD = "All code and tables of this page"  # at its end
 EXECUTED = "executed"  # the branch of the notebooks that readers run elsewhere
 INSTALL = "install"  # the id of their first cell
 DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
@@ -59,6 +61,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("config-inited", configure)
     app.connect("doctree-read", show_answers_first)
+    app.connect("doctree-read", gather_folds)
     app.connect("doctree-read", unlink_pages_left_out)
     tables: list[Captioned] = []  # number 1, 2, ...
     app.connect("env-get-updated", partial(count_tables, tables))  # after Sphinx has counted figures
@@ -116,6 +119,23 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
     is_question = (isinstance(node, kinds) and not node.astext().startswith(later) for node in first)
     at = sum(takewhile(bool, is_question))
     first[at:at] = [nodes.container("", output, classes=["cell"]) for output in outputs]
+
+
+def gather_folds(_app: Sphinx, doctree: nodes.document) -> None:
+    """Move what a page folds, code and whole cells with their tables, into one fold at its end; solutions stay."""
+    fold = HideCodeCellNode(prompt_show=FOLD, prompt_hide=FOLD, classes=["all-code"])
+    for cell in list(doctree.findall(lambda node: isinstance(node, nodes.container) and "hide_mode" in node)):
+        if "tag_solution" in cell["classes"] or "in-page" in cell["classes"]:
+            continue
+        is_whole = cell.attributes.pop("hide_mode") == "all"
+        moved = cell if is_whole else nodes.container("", classes=["cell"])
+        of = cell if is_whole else cell[0]
+        of.parent.remove(of)
+        moved += [] if is_whole else [of]
+        fold += [nodes.rubric("", cell["prompt_show"]), moved]
+    first = next(iter(doctree.findall(nodes.section)), None)
+    if first is not None and fold.children:
+        first += fold
 
 
 def unlink_pages_left_out(app: Sphinx, doctree: nodes.document) -> None:
