@@ -46,7 +46,7 @@ UNUSED = ("**/*.map", "**/*.ttf", "scripts/fontawesome.js*", "*webpack-macros.ht
 # MicroPython for the editor of replication.studies.playground, of the npm registry. MIT licence.
 INTERPRETER = "@micropython/micropython-webassembly-pyscript@1.27.0"
 INTERPRETER_SHA256 = "303919763c8ebfe5923b9da66226c20dce44ad72b604b225fb39338ea15367af"
-NUMBER = "This book's table %s."  # as in _config.yml
+NUMBER = "Table %s."  # as in _config.yml
 CAPTION = re.compile("<caption[^>]*>(.*?)</caption>", re.S)
 TABLES = '<ol class="list-of-tables">'  # what a page of the book has where the list of tables is to be
 ON_MOST_PAGES = ("What this page ran", "Each claim's tests:")  # captions that the list of tables leaves out
