@@ -123,7 +123,7 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
 
 def gather_folds(_app: Sphinx, doctree: nodes.document) -> None:
     """Move what a page folds, code and whole cells with their tables, into one fold at its end; solutions stay."""
-    fold = HideCodeCellNode(prompt_show=FOLD, prompt_hide=FOLD, classes=["all-code"])
+    fold = HideCodeCellNode(prompt_show=FOLD, prompt_hide=FOLD, classes=["above-input", "all-code"])
     for cell in list(doctree.findall(lambda node: isinstance(node, nodes.container) and "hide_mode" in node)):
         if "tag_solution" in cell["classes"] or "in-page" in cell["classes"]:
             continue
@@ -135,7 +135,7 @@ def gather_folds(_app: Sphinx, doctree: nodes.document) -> None:
         fold += [nodes.rubric("", cell["prompt_show"]), moved]
     first = next(iter(doctree.findall(nodes.section)), None)
     if first is not None and fold.children:
-        first += fold
+        first += nodes.container("", fold, classes=["cell"])
 
 
 def unlink_pages_left_out(app: Sphinx, doctree: nodes.document) -> None:
