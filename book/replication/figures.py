@@ -160,7 +160,8 @@ def lines_in_panels(
     Intervals are bars, the lines spread sideways a little so that none hides another, or bands where x is dense. What
     is `hollow` stands in the same panels with hollow markers and dashed lines.
     """
-    figure, grid = _grid([3.0 if len(panels) > 1 else 3.6] * len(panels), 2, xlabel, sharey=True)
+    height = 3.6 if len(panels) == 1 else 3.0 if len(panels) < 5 else 2.2  # inches: all of it on one screen
+    figure, grid = _grid([height] * len(panels), 2, xlabel, sharey=True)
     every = list(dict.fromkeys(name for of in (panels, hollow or {}) for curves in of.values() for name in curves))
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
         beside = (hollow or {}).get(title, {})
@@ -214,16 +215,23 @@ def _grid(heights: Sequence[float], most_columns: int, xlabel: str, **shared: bo
     return figure, np.array(every, object).reshape(grid.shape)
 
 
+def in_words(name: str) -> str:
+    """A name as a figure says it: "WikiMIA, 128 words" for `real/wikimia-128`."""
+    return re.sub(r"\breal/", "", re.sub(r"\breal/wikimia-(\d+)", r"WikiMIA, \1 words", name))
+
+
 def panel_title(name: str) -> str:
-    """The name, with `MODEL on BENCHMARK` on two lines where it is wider than half of the page."""
+    """The name in words, with `MODEL on BENCHMARK` on two lines where it is wider than half of the page."""
+    name = in_words(name)
     return name if len(name) <= 34 else name.replace(" on ", "\non ")
 
 
 def _with_legend(figure: Figure, grid: NDArray[Any]) -> Figure:
     """The figure with one legend of all panels, in as many columns as the page has room for, closed."""
     handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    columns = max(1, int(100 * WIDTH / (6.5 * max(map(len, handles)) + 50)))
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=min(columns, len(handles)))
+    labels = [in_words(label) for label in handles]
+    columns = max(1, int(100 * WIDTH / (6.5 * max(map(len, labels)) + 50)))
+    figure.legend(handles.values(), labels, loc="outside lower center", ncols=min(columns, len(handles)))
     return _closed(figure)
 
 
@@ -269,11 +277,11 @@ def ours_beside_published(results: Sequence[Result], metric: str, *, xlabel: str
     panels: dict[str, dict[str, dict[str, Interval]]] = {}
     for r in (r for r in results if r.metric == metric):
         model, _, benchmark = r.column.rpartition(" on ")
-        ours = panels.setdefault(f"ours:\n{benchmark}", {}).setdefault(model or "ours, 95% interval", {})
+        ours = panels.setdefault(f"{benchmark}, ours", {}).setdefault(model or "ours, 95% interval", {})
         if r.interval:
             ours[r.row] = r.interval
         if r.published_column:
-            printed = panels.setdefault(f"published:\n{r.published_column}", {"published": {}})
+            printed = panels.setdefault(f"{r.published_column},\nprinted in the paper", {"published": {}})
             if r.published is not None:
                 printed["published"][r.row] = Interval(r.published, r.published, r.published)
     return dots_in_panels(panels, xlabel=xlabel, chance=chance, share_axis=False)
@@ -313,7 +321,7 @@ def heatmaps(
     With `paper_cell` (k, threshold) that cell is framed by dashes, and the highest one by a line. Digits have no 0
     before the point, so that they are large.
     """
-    figure, panels = _grid([0.3 * len(ks) + 0.6] * len(grids), 1, xlabel="")
+    figure, panels = _grid([0.2 * len(ks) + 0.6] * len(grids), 1, xlabel="")
     shown = {title: grid.T[::-1] for title, grid in grids.items()}
     every = np.stack(list(shown.values()))
     scale = {"vmin": np.nanmin(every), "vmax": np.nanmax(every), "cmap": "cividis", "cbar": False}
@@ -326,7 +334,7 @@ def heatmaps(
 
     for axes, (title, grid) in zip(panels.flat, shown.items(), strict=True):
         digits = np.vectorize(lambda x: re.sub(r"^0\.", ".", f"{x:{fmt}}"))(grid)
-        sns.heatmap(grid, ax=axes, annot=digits, fmt="", annot_kws={"fontsize": 8.5}, **scale, **ticks)
+        sns.heatmap(grid, ax=axes, annot=digits, fmt="", annot_kws={"fontsize": 8}, **scale, **ticks)
         colours = axes.collections[0].get_facecolors()[~np.isnan(grid).ravel()]  # a cell without a number has no text
         for text, colour in zip(axes.texts, colours, strict=True):
             text.set_color("black" if relative_luminance(colour) > EQUAL_CONTRAST else "white")
@@ -338,7 +346,7 @@ def heatmaps(
                 frame(axes, *cell, edgecolor="white", linewidth=2.5)
                 dashes: Style = {"edgecolor": "black", "linewidth": 2, "linestyle": (0, (2, 1.5))}
                 framed["the paper's best"] = frame(axes, *cell, **dashes)
-        axes.set(title=title, ylabel="percentile k")
+        axes.set(title=in_words(title), ylabel="percentile k")
         axes.tick_params(axis="both", rotation=0, labelsize=8.5)
     axes.set_xlabel("entropy threshold ε (nats)")  # of the lowest one
     figure.colorbar(axes.collections[0], ax=panels, label=label, fraction=0.03, pad=0.02)
@@ -380,7 +388,7 @@ def dots_in_panels(
     most = max(map(len, panels.values()))  # series of one panel
     n_lines = max((row.count("\n") + 1 for row in rows), default=1)  # of the longest name
     step, least = min(0.24, 0.8 / most), 0.06 + 0.16 * n_lines
-    heights = [max(0.22 + 0.11 * len(groups), least) * len(rows) + 0.5 for groups in panels.values()]
+    heights = [max(0.13 + 0.07 * len(groups), least) * len(rows) + 0.5 for groups in panels.values()]
     figure, grid = _grid(heights, 3 if len(panels) == 3 else 2, xlabel, sharex=share_axis, sharey=True)
     for axes, (title, groups) in zip(grid.flat, panels.items(), strict=False):
         for i, (name, points) in enumerate(groups.items()):

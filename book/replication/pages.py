@@ -165,10 +165,9 @@ def load_columns(
     return columns
 
 
-def first_and_last(columns: Sequence[Inputs]) -> list[Inputs]:
-    """Each benchmark's first and last model, for a figure that has no room for all: the smallest and the largest."""
-    ends = [{of.target.benchmark: of.target.column for of in some} for some in (columns, reversed(columns))]
-    return [of for of in columns if of.target.column in {end[of.target.benchmark] for end in ends}]
+def last_of_each(columns: Sequence[Inputs]) -> list[Inputs]:
+    """Each benchmark's last model, for what has no room for all: where they are in order of size, the largest."""
+    return [*{of.target.benchmark: of for of in columns}.values()]
 
 
 def check_enough(benchmark: str, labels: NDArray[np.integer], needed: int = 2) -> None:

@@ -60,7 +60,7 @@ def test_models_of_one_benchmark_share_a_panel_beside_the_papers():
     found += [result("PPL", "large on wiki", 0.7, published=0.65), result("PPL", "questions", 0.8)]
     figure = figures.ours_beside_published(found, "auc", xlabel="AUC", chance=0.5)
     titles = [name_of(axes) for axes in figure.axes if axes.get_visible()]
-    assert titles == ["ours: wiki", "published: P", "ours: questions"]
+    assert titles == ["wiki, ours", "P, printed in the paper", "questions, ours"]
     assert [text.get_text() for text in figure.legends[0].get_texts()][1:3] == ["small", "large"]
 
 
