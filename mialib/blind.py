@@ -51,14 +51,19 @@ class Baseline:
 
 
 @lru_cache(maxsize=1)  # two baselines read those of a benchmark
-def _ngrams(texts: tuple[str, ...], language: str) -> csr_matrix:
-    """Counts of each word and each pair of words; in Chinese, which has no spaces, of characters."""
+def _named_ngrams(texts: tuple[str, ...], language: str) -> tuple[NDArray[Any], csr_matrix]:
+    """Each word and each pair of words, (D,), and their counts; in Chinese, which has no spaces, characters."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(ngram_range=(1, 2), analyzer="char" if language == "zh" else "word")
     if not any(map(counter.build_analyzer(), texts)):  # no words at all are an error to CountVectorizer
-        return scipy.sparse.csr_matrix((len(texts), 0))
-    return counter.fit_transform(texts).tocsr()
+        return np.array([], object), scipy.sparse.csr_matrix((len(texts), 0))
+    counts = counter.fit_transform(texts).tocsr()
+    return counter.get_feature_names_out(), counts
+
+
+def _ngrams(texts: tuple[str, ...], language: str) -> csr_matrix:
+    return _named_ngrams(texts, language)[1]
 
 
 def _shape(text: str) -> str:
@@ -149,12 +154,7 @@ def blind_scores(
     class than folds.
     """
     check_one_of(kind, BLIND, "blind baseline")
-    texts, labels = check_texts(texts, "texts"), plain_array(labels, "labels")
-    if groups is None:
-        groups = np.unique(np.array(texts, object), return_inverse=True)[1]
-    groups = np.array(plain_list(groups, "groups"))
-    if not len(texts) == len(labels) == len(groups):
-        raise ValueError(f"{len(texts)} texts have {len(labels)} labels and {len(groups)} groups; each needs one")
+    texts, labels, groups = _in_groups(texts, labels, groups)
     smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)
     if smallest < n_folds:
         raise TooFewTexts(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
@@ -165,6 +165,41 @@ def blind_scores(
             of_fold = _fit_and_score(BLIND[kind], features, labels, groups, fitted, held_out)
             scores[held_out] = _aligned(of_fold, labels[held_out])
     return scores
+
+
+def blind_words(
+    texts: Sequence[str], labels: ArrayLike, n: int = 15, *, language: str = "en", groups: ArrayLike | None = None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The words by which `tfidf`, fitted on all texts, tells members, and those by which it tells non-members.
+
+    At most `n` single words of each side (in Chinese characters and pairs of them) with their weights, the strongest
+    first; none where too few texts share a word. Texts that differ in nothing have such words, too: by chance.
+    """
+    texts, labels, groups = _in_groups(texts, labels, groups)
+    words, counts = _named_ngrams(tuple(texts), language)
+    is_common = counts.getnnz(axis=0) >= BLIND["tfidf"].min_texts
+    if not is_common.any():
+        return {}, {}
+    classifier = _tfidf(lambda: _folds_to_choose_by(labels, groups))
+    with threadpool_limits(1):
+        weights = classifier.fit(counts[:, is_common], labels)[-1].best_estimator_.coef_[0]
+    order = np.argsort(-weights, kind="stable")
+    weight_of = {word: float(weight) for word, weight in zip(words[is_common][order], weights[order], strict=True)}
+    single = [(word, weight) for word, weight in weight_of.items() if " " not in word]
+    return dict(pair for pair in single[:n] if pair[1] > 0), dict(pair for pair in single[: -n - 1 : -1] if pair[1] < 0)
+
+
+def _in_groups(
+    texts: Sequence[str], labels: ArrayLike, groups: ArrayLike | None
+) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
+    """Texts with their labels and groups, those of equal texts if none are given; ValueError for unequal lengths."""
+    texts, labels = check_texts(texts, "texts"), plain_array(labels, "labels")
+    if groups is None:
+        groups = np.unique(np.array(texts, object), return_inverse=True)[1]
+    groups = np.array(plain_list(groups, "groups"))
+    if not len(texts) == len(labels) == len(groups):
+        raise ValueError(f"{len(texts)} texts have {len(labels)} labels and {len(groups)} groups; each needs one")
+    return texts, labels, groups
 
 
 def _aligned(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:

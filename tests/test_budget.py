@@ -13,15 +13,15 @@ from replication.pipeline.code import FOLDERS
 
 # Two percent are air.
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3707,
+    "mialib": 3740,
     "mialib/attacks": 837,
     "mialib/catalog": 2600,
-    "mialib/commands": 421,
+    "mialib/commands": 424,
     "mialib/passes": 853,
     "mialib/reports": 413,
     "mialib/shared": 366,
     "mialib_audit": 1050,
-    "replication": 3790,
+    "replication": 3820,
     "replication/builders": 1520,
     "replication/claims": 1770,
     "replication/lab": 2100,

@@ -6,6 +6,7 @@ that the detectors' AUC is of membership.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from mialib.benchmarks import Benchmark
-from mialib.blind import BLIND, N_FOLDS
+from mialib.blind import BLIND, N_FOLDS, TooFewTexts, blind_words
 from mialib.catalog.benchmarks import load_benchmark
 from mialib.catalog.hub import Unavailable
 from mialib.passes.leaks import by_domain, is_above_chance, measure_leaks
@@ -30,6 +31,7 @@ from replication.tables import METRIC_LABELS, text_table
 LEAKS = "†"
 RECORDED = BOOK_DATA / "recorded" / "blind.json"
 RECORD = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia", "gutenberg")
+RECORD_WORDS = ("wikimia-32", "arxiv_mia")  # whose texts may not be passed on, but single words of them
 
 
 def measure_blind(
@@ -174,6 +176,30 @@ def record_baselines(names: Sequence[str] = RECORD, path: Path = RECORDED) -> No
         of_name = _of(name, results)
         results = [result for result in results if result not in of_name] + measured
     save("blind", results, paper="none", item="blind baselines", ran=provenance.values(), out=path)
+
+
+def record_words(names: Iterable[str] = RECORD_WORDS, path: Path = RECORDED) -> None:
+    """Add the strongest words of these benchmarks to their provenance; every number stays."""
+    results, provenance = _recorded(path)
+    for name in names:
+        provenance[name]["words"] = strongest_words(load_benchmark(name))
+    save("blind", results, paper="none", item="blind baselines", ran=provenance.values(), out=path)
+
+
+def strongest_words(benchmark: Benchmark) -> dict[str, list[str]]:
+    """The words by which the word counter tells each side of a benchmark, the strongest first."""
+    sides = blind_words(benchmark.texts, benchmark.labels, language=benchmark.language, groups=benchmark.document)
+    return {side: list(words) for side, words in zip(("members", "non-members"), sides, strict=True)}
+
+
+def words_or_recorded(names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+    """The strongest words of those benchmarks whose words are recorded, or whose texts are here."""
+    _, provenance = _recorded(RECORDED)
+    words = {}
+    for name in names:
+        with suppress(Unavailable, TooFewTexts):
+            words[name] = provenance.get(name, {}).get("words") or strongest_words(load_benchmark(name))
+    return words
 
 
 def _recorded(path: Path) -> tuple[list[Result], dict[str, dict[str, Any]]]:

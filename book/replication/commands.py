@@ -520,4 +520,6 @@ def record_blind(
     from replication.pipeline.notebooks import clone
 
     clone()
-    blind_tables.record_baselines(benchmarks or blind_tables.RECORD)
+    names = benchmarks or blind_tables.RECORD
+    blind_tables.record_baselines(names)
+    blind_tables.record_words(set(names) & set(blind_tables.RECORD_WORDS))

@@ -227,20 +227,29 @@ def detectors() -> None:
 def blind(
     benchmarks: Annotated[list[str], typer.Argument(help="files of labelled texts, or names such as wikimia-32")],
 ) -> None:
-    """Does a benchmark leak? How well the texts alone, without a model, separate its members."""
+    """Does a benchmark leak? How well the texts alone, without a model, separate its members, and by which words."""
+    from mialib.blind import TooFewTexts, blind_words
     from mialib.catalog.benchmarks import load_benchmark
     from mialib.passes.leaks import AT_CHANCE, by_domain, explain_below, measure_leaks
 
     for name in benchmarks:
         benchmark = load_benchmark(name)
         leaks = {part.name: measure_leaks(part) for part in by_domain(benchmark)}
-        n_members, n_non_members = (int((benchmark.labels == label).sum()) for label in (1, 0))
+        labels = benchmark.labels
+        n_members, n_non_members = (int((labels == label).sum()) for label in (1, 0))
         say(f"{name}: {n_members} members, {n_non_members} non-members. A fair benchmark's AUC is 0.5, its TPR 0.05.\n")
         for metric, title in zip(AT_CHANCE, ("AUC", "TPR at 5% FPR"), strict=True):
             cells = {part: {of.label: str(of) for of in leaks[part] if of.metric == metric} for part in leaks}
             say(f"{title} of blind baselines [95% interval]\n{as_columns(cells)}\n")
         aucs = [of.interval for part in leaks.values() for of in part if of.metric == "auc"]
         say(explain_below(aucs), nl=False)
+        try:
+            words = blind_words(benchmark.texts, labels, language=benchmark.language, groups=benchmark.document)
+        except TooFewTexts:
+            continue
+        say("The words that tf-idf weighs most, fitted on all texts; where its AUC is 0.5, they are chance")
+        for side, of_side in zip(("members", "non-members"), words, strict=True):
+            say(f"{side + ':':12} {', '.join(of_side) or 'none'}")
 
 
 @app.command("score")

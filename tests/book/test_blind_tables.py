@@ -147,6 +147,10 @@ def test_a_benchmark_with_domains_is_measured_by_domain_and_printed_a_row_a_base
     tfidf = next(line for line in ran.output.splitlines() if line.startswith("tf-idf"))
     [result] = [r for r in blind_tables.measure_blind(LEAKING, "b", ["auc"], kinds=["tfidf"])]
     assert str(result) in tfidf and "TPR at 5% FPR" in ran.output
+    sides = [line.partition(":") for line in ran.output.splitlines()[-2:]]
+    assert [side for side, *_ in sides] == ["members", "non-members"]
+    for (_, _, said), words in zip(sides, (WORDS[:20], WORDS[40:]), strict=True):
+        assert len(set(said.strip().split(", ")) & set(words)) >= 10, "words that the other side does not have"
 
 
 def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_file, monkeypatch, tmp_path):
@@ -156,6 +160,8 @@ def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_f
     assert [s["how"] for s in sources] == ["measured here"]
     blind_tables.record_baselines([str(leaking_file)], recorded)
     assert load_results(recorded) == measured
+    blind_tables.record_words([str(leaking_file)], recorded)
+    assert load_results(recorded) == measured, "no number changes"
     other = tmp_path / "other.jsonl"
     other.write_bytes(leaking_file.read_bytes())
     blind_tables.record_baselines([str(other)], recorded)
@@ -167,6 +173,8 @@ def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_f
     monkeypatch.setattr(blind_tables, "load_benchmark", gone)
     kept, sources = blind_tables.measure_or_recorded([str(leaking_file), "other"])
     assert kept == measured and [s["how"] for s in sources] == ["recorded", "not to be had here"]
+    [words] = blind_tables.words_or_recorded([str(leaking_file), "other"]).values()
+    assert set(words["members"]) & set(WORDS[:20]) and set(words["non-members"]) & set(WORDS[40:])
     monkeypatch.setitem(VERSIONS, "blind", 0)
     assert blind_tables.measure_or_recorded([str(leaking_file)])[1][0]["how"] == "recorded by another version"
     table = functions_of("blind_benchmarks")["sources_table"](sources)

@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, Stratifi
 from sklearn.pipeline import make_pipeline
 
 from mialib import blind
-from mialib.blind import BLIND, TooFewTexts, blind_scores
+from mialib.blind import BLIND, TooFewTexts, blind_scores, blind_words
 from mialib.metrics import auc, auc_interval
 
 WORDS = [f"word{i}" for i in range(200)]
@@ -34,6 +34,20 @@ def test_a_shift_in_vocabulary_is_found(kind):
     texts = random_texts(100, rng, WORDS[:150]) + random_texts(100, rng, WORDS[50:])
     labels = np.repeat([0, 1], 100)
     assert auc(labels, blind_scores(texts, labels, kind, n_folds=3)) > 0.95
+
+
+def test_the_words_by_which_texts_are_told_are_those_that_differ():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([1, 0], 30)
+    texts = [f"{text} {'older' if y else 'newer'}" for text, y in zip(random_texts(60, rng), labels, strict=True)]
+    members, others = blind_words(texts, labels, 3)
+    assert [next(iter(side)) for side in (members, others)] == ["older", "newer"] and len(members) == len(others) == 3
+    assert min(members.values()) > 0 > max(others.values()) and not any(" " in word for word in (*members, *others))
+    order = rng.permutation(60)
+    assert blind_words([texts[i] for i in order], 1 - labels[order], 1)[0].keys() == {"newer"}
+    assert blind_words([f"word{i}" for i in range(6)], np.repeat([1, 0], 3)) == ({}, {}), "no two share one"
+    chinese = [word + number for word in ("水泵", "公开") for number in "甲乙丙丁戊己"]
+    assert "水泵" in blind_words(chinese, np.repeat([1, 0], 6), language="zh")[0]
 
 
 def test_each_number_of_a_text_is_found_by_its_own_baseline_alone():
