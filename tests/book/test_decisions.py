@@ -4,14 +4,13 @@ import math
 
 import matplotlib
 import numpy as np
-from page_code import functions_of, method_of
-from scipy.stats import beta, chi2, combine_pvalues
+from page_code import functions_of
+from scipy.stats import combine_pvalues
 
 matplotlib.use("Agg")
 
 from mialib import calibration
 from mialib.metrics import Interval
-from mialib_audit.power import fewest_pairs
 from replication.studies import decisions as d
 
 PAGE = functions_of("decisions")
@@ -20,7 +19,7 @@ PAGE = functions_of("decisions")
 def test_drawn_sets_are_called_as_fishers_p_values_say():
     rng = np.random.default_rng(6)
     n_below = d.draw_sets(rng.normal(size=60), rng.normal(size=40) + 0.8, 20, 30, 100, rng)
-    fisher = method_of("decisions", beta=beta, chi2=chi2, decisions=d, fewest_pairs=fewest_pairs)["fisher"]
+    fisher = PAGE["fisher"]
     for m in (5, 20):
         expected = [combine_pvalues((31 - of[:m]) / 31, method="fisher").pvalue <= 0.05 for of in n_below]
         assert fisher(n_below[:, :m], 30, 0.05).tolist() == expected

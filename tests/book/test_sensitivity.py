@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import NOUNS, made_inputs, made_row, page_parameters, random_rows
-from page_code import functions_of, method_of
+from page_code import functions_of
 
 matplotlib.use("Agg")
 
@@ -24,7 +24,6 @@ from replication.studies.other_passes import other_statistics
 from replication.studies.sensitivity import NotApplicable, Setup
 
 PAGE = functions_of("sensitivity")
-METHOD = method_of("sensitivity", **PAGE)
 READINGS = PAGE["all_readings"]()
 
 
@@ -65,10 +64,10 @@ TIED = (np.array([9.0, 8.0, 8.0, 1.5]), np.array([8.0, 8.0, 7, 6, 5, 4, 3, 2, 1,
     ("rule", "expected"),
     [
         (sensitivity.at_most, 0.25),
-        (METHOD["strictly_below"], 0.25),
-        (METHOD["nearest"], 0.25),
-        (METHOD["interpolated"], 0.25 + 0.5 * 0.05 / 0.2),  # from (0, 0.25) to (0.2, 0.75)
-        (METHOD["non_members_found"], 0.2),  # 0 and 1 lie below every member
+        (PAGE["strictly_below"], 0.25),
+        (PAGE["nearest"], 0.25),
+        (PAGE["interpolated"], 0.25 + 0.5 * 0.05 / 0.2),  # from (0, 0.25) to (0.2, 0.75)
+        (PAGE["non_members_found"], 0.2),  # 0 and 1 lie below every member
     ],
 )
 def test_rules_by_hand_where_scores_tie(rule, expected):
@@ -83,7 +82,7 @@ def test_our_rule_and_its_roc_are_those_of_metrics():
         np.testing.assert_allclose(found, expected, atol=1e-12)
     points = sensitivity.roc_points(members, non_members)
     assert sensitivity.at_most(*points) == pytest.approx(tpr_at_fpr(labels, scores))
-    assert METHOD["non_members_found"](*points) == pytest.approx(tpr_at_fpr(1 - labels, -scores))
+    assert PAGE["non_members_found"](*points) == pytest.approx(tpr_at_fpr(1 - labels, -scores))
 
 
 def noisy(seed=0, n=120):
@@ -120,12 +119,12 @@ def test_the_bootstrap_is_one_resample_at_a_time(monkeypatch):
         (members, non_members), whole = ([of[i] for of, i in zip(side, draws, strict=True)] for side in sides)
         left = members[~np.isnan(members)], non_members[~np.isnan(non_members)]
         rates = [
-            METHOD["interpolated"](*sensitivity.roc_points(*left)),
+            PAGE["interpolated"](*sensitivity.roc_points(*left)),
             sensitivity.at_most(*sensitivity.roc_points(*whole)),
         ]
         differences.append(rates[0] - rates[1])
     expected = metrics.compared(differences[0], np.var(differences[1:], ddof=1), (len(sides[0][0]), len(sides[0][1])))
-    found = sensitivity.compare_tprs(labels, other, ours, METHOD["interpolated"])
+    found = sensitivity.compare_tprs(labels, other, ours, PAGE["interpolated"])
     assert ends(found) == pytest.approx(ends(expected.difference), abs=1e-12)
 
 
@@ -156,7 +155,7 @@ def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_boots
 
 def test_min_k_by_hand_rounded_three_ways_and_nan_of_an_empty_set():
     for n, k, *counts in [(10, 5, 0, 0, 1), (12, 5, 0, 1, 1), (20, 5, 1, 1, 1), (21, 5, 1, 1, 2), (100, 7, 7, 7, 7)]:
-        found = [METHOD["min_k"](-np.arange(float(n)), k, way) for way in (np.floor, np.round, np.ceil)]
+        found = [PAGE["min_k"](-np.arange(float(n)), k, way) for way in (np.floor, np.round, np.ceil)]
         np.testing.assert_allclose(found, [1 - n + (m - 1) / 2 if m else np.nan for m in counts])
     rows = [made_row(-np.arange(n, dtype=float), np.ones(n)) for n in (4, 5, 9, 11)]  # k = 20: 0, 1, 1, 2 tokens
     setup = made_setup(rows, [1, 0, 1, 0])
@@ -191,9 +190,9 @@ def test_another_base_padding_and_no_surprise_by_hand(inputs):
         np.testing.assert_allclose(found, same)
     counts = np.array([8, 0, 1, 0])
     expected = np.log(np.array([9, 1, 2, 1]) / (9 + 2))
-    np.testing.assert_allclose(METHOD["of_tokens_that_occur"](counts), expected)
+    np.testing.assert_allclose(PAGE["of_tokens_that_occur"](counts), expected)
     texts = [np.array([-1.0, -2.0]), np.array([-1.0, -2.0, -3.0]), np.array([-4.0])]
-    found = METHOD["padding_counted"](texts, [-9.0, -9.0, -9.0], 50, batch=2)
+    found = PAGE["padding_counted"](texts, [-9.0, -9.0, -9.0], 50, batch=2)
     assert found.tolist() == [-9, -3, -4], "one of 3 tokens, one of 3 without padding, alone in its batch"
     rows = [made_row([-1.0, -2.0], [9, 9]), made_row([-1.0, -5.0], [1, 1]), *random_rows(0, [8, 9])]
     setup = made_setup(rows, [1, 0, 1, 0])
@@ -247,7 +246,7 @@ def test_without_a_start_token_the_first_token_is_not_scored(inputs):
     assert set(rest) == set(other) | {"lowercase"}
 
 
-OTHER = {"unweighted": METHOD["plain_moments"], "bfloat16": METHOD["in_bfloat16"]}
+OTHER = {"unweighted": PAGE["plain_moments"], "bfloat16": PAGE["in_bfloat16"]}
 
 
 def test_unweighted_and_bfloat16_statistics_against_sums_over_the_vocabulary():

@@ -17,13 +17,14 @@ from replication.claims.verdict import (
     SEEDS_OF_A_VERDICT,
     Judgement,
     book_claims,
+    judge,
     judge_on,
     judge_on_benchmarks,
     verdicts_of_each,
 )
 from replication.pages import as_list
 from replication.recorded import UNTOUCHED
-from replication.results import CONFOUNDED, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
+from replication.results import CONFOUNDED, DASH, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
 from replication.tables import METRIC_LABELS
 
 YES, PARTLY, NO, CANT_TELL = "Yes", "Partly", "No", "Can't tell here"
@@ -85,6 +86,25 @@ def beside_real_models(judgements: Sequence[Judgement]) -> dict[str, dict[str, s
             row = {"in the lab": standing(in_lab), "real models on WikiMIA": said, "differ": "yes" if against else ""}
             rows[in_lab[0].claim.claim] = row
     return rows
+
+
+def beside_the_lab(models: Sequence[str]) -> tuple[dict[str, dict[str, str]], list[Judgement], str]:
+    """The tests that repeat a claim on models beside the lab: a row each with the lab's verdicts, and how many flip."""
+    stated, end = book_claims(), "-on-the-ladder"
+    same = {"dc-pdd-beats-its-baselines": "dc-pdd-beats-all-baselines"}  # where the names differ
+    said, rows, n_compared, n_flipped = {c.id: c.claim for c in stated.claims}, {}, 0, 0
+    judged = judge_on(models, [name for name in said if name.endswith(end)])
+    for j in judged:
+        own, language = j.claim.id.removesuffix(end), j.setting.split()[0]
+        alike = (language, "Short English", "Repeats") if language == "English" else (language,)
+        tests = [(c, setting) for c, setting in stated.tests() if c.id == same.get(own, own) and setting in alike]
+        of_lab = [judge(stated, *test).verdict for test in tests]
+        n_compared += bool(of_lab)
+        n_flipped += {"supported", "not supported"} <= {*of_lab, j.verdict}
+        here = f"{j.verdict} (seeds: {len(j.seeds)})"
+        rows[f"{said[j.claim.id]} ({language})"] = {"the lab's own models": ", ".join(of_lab) or DASH, "here": here}
+    flipped = f"{n_flipped or 'None'} of {n_compared} verdicts {'flip' if n_flipped > 1 else 'flips'}"
+    return rows, judged, flipped
 
 
 def standing(group: Sequence[Judgement]) -> str:

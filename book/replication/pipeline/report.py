@@ -115,16 +115,16 @@ def command(page: str, profile: Profile) -> str:
 
 
 def papers_tables(profile: Profile, build: Path) -> str:
-    """Markdown, a section a paper: each printed item's page, verdicts, status and notebook; the pages' commands."""
-    ledger, items, parts = read_ledger(build / "results" / "claims.json"), printed_items(profile), []
+    """Markdown: a row for each item that a paper prints, with page, verdicts and status; the pages' commands."""
+    ledger, items = read_ledger(build / "results" / "claims.json"), printed_items(profile)
+    rows: list[list[str]] = []
+    commands: list[str] = []
     about = {claim.id: (claim.paper, item_of(claim.published)) for claim in load_claims().claims}
-    head = ["printed", "verdicts of its claims", "the same experiment on", "notebook"]
     for paper, title in PAPERS.items():
-        rows: list[list[str]] = []
         of_page: dict[str, list[str]] = {}
         for one in (one for one in items if one.paper == paper):
             if not one.pages:
-                rows.append([one.item, DASH, NO_NUMBERS.get((paper, one.item), "published numbers only"), DASH])
+                rows.append([one.item, title, DASH, NO_NUMBERS.get((paper, one.item), "published numbers only")])
             for page in one.pages:
                 notebook = profile.notebooks[page].notebook
                 modules = read_notebook(NOTEBOOKS / f"{notebook}.ipynb").modules
@@ -134,13 +134,12 @@ def papers_tables(profile: Profile, build: Path) -> str:
                 if profile.name == "lab" and ("replication.real_model" in modules or any(is_real)):
                     ran_on.insert(0, "real models")
                 done = " and ".join(ran_on) if _has_numbers(build, page) else NOT_RUN
-                rows.append([f"[{one.item}](pages/{page})", said, done, f"`{notebook}`"])
+                rows.append([f"[{one.item}](pages/{page})", title, said, done])
                 of_page.setdefault(page, []).append(one.item)
-        parts.append(f"## {title}\n\n{markdown_table(head, rows)}")
-        if of_page:
-            code = "\n\n".join(f"# {', '.join(done)}\n{command(page, profile)}" for page, done in of_page.items())
-            parts.append(f"````{{dropdown}} Commands: {title}\n```bash\n{code}\n```\n````")
-    return "\n\n".join(parts) + "\n"
+        commands += [f"# {title}, {', '.join(done)}\n{command(page, profile)}" for page, done in of_page.items()]
+    table = markdown_table(["printed", "paper", "verdicts of its claims", "the same experiment on"], rows)
+    code = "\n\n".join(commands)
+    return f"{table}\n\n````{{dropdown}} The command of each page\n```bash\n{code}\n```\n````\n"
 
 
 def _has_numbers(build: Path, page: str) -> bool:
@@ -179,7 +178,8 @@ def status(profile: Profile, build: Path, pages: Path) -> str:
     libraries = [[name, ", ".join(sorted(found))] for name, found in versions.items()]
     of_pages = markdown_table(["page", "run time (s)", "finished"], rows)
     of_libraries = markdown_table(["library", "version"], libraries)
-    return f"{of_pages}\n\nAll notebooks together: {seconds / 60:.1f} minutes.\n\n{of_libraries}\n"
+    folded = f"````{{dropdown}} Each page\n{of_pages}\n````"
+    return f"All notebooks together: {seconds / 60:.1f} minutes.\n\n{of_libraries}\n\n{folded}\n"
 
 
 def by_others() -> str:
