@@ -72,7 +72,7 @@ def cells_of_harm():
 
 
 def exercises_in_pages():
-    """Each exercise of the book that is checked in its page: its name, stub, the functions of its solution, and check."""
+    """Each exercise that is checked in its page: the page, stub, the functions of its solution, and check."""
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
         for i, check in enumerate(cells):
@@ -167,7 +167,8 @@ class TestInABrowser:
             scores = mialib.detect(name, inputs.stats, **needs.get(name, {}))
             found = said(tab, code)
             [auc, where] = re.match(
-                r"AUC ([\d.]+) \[[\d.]+, [\d.]+\] on 100 members and 100 non-members; (level with [^.]+|place \d of 7)", found
+                r"AUC ([\d.]+) \[[\d.]+, [\d.]+\] on 100 members and 100 non-members; (level with [^.]+|place \d of 7)",
+                found,
             ).groups()
             assert name == "dc_pdd" or where == f"level with {mialib.detectors.DETECTORS[name].label}"
             assert ("Minus that of Min-K%++ Prob" in found) == (name != "min_k++")
@@ -236,7 +237,9 @@ class TestInABrowser:
             shown = strip.text_content().partition(" … (")[0]
             assert len(shown) > 100 and inputs.texts[first[place]].startswith(shown)
         ranks = [(scores > scores[place]).sum() + 1 for place in places]
-        assert [int(place) for place in re.findall(r"place (\d+) of 200", tab.locator(".pg-wrong").inner_text())] == ranks
+        assert [
+            int(place) for place in re.findall(r"place (\d+) of 200", tab.locator(".pg-wrong").inner_text())
+        ] == ranks
 
     def test_code_and_tries_stay_over_a_reload_and_a_try_comes_back(self, tab):
         said(tab, MIN_K_PLUS_PLUS)
