@@ -3,6 +3,7 @@
 It takes Debian's Chromium, playwright, and npm once, which fetches the interpreter.
 """
 
+import ast
 import json
 import os
 import re
@@ -70,6 +71,28 @@ def cells_of_harm():
     return [new_markdown_cell("# Harm"), new_code_cell("1", outputs=[*outputs, printed, failed], execution_count=1)]
 
 
+def exercises_in_pages():
+    """Each exercise that is checked in its page: the page, stub, the functions of its solution, and check."""
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+        for i, check in enumerate(cells):
+            if {"check", "in-page"} <= {*check.metadata.get("tags", [])}:
+                stub, solution = cells[i - 2].source, ast.parse(cells[i - 1].source)
+                kept = [node for node in solution.body if isinstance(node, ast.FunctionDef | ast.Import)]
+                yield path.stem, stub, "\n".join(map(ast.unparse, kept)), check.source
+
+
+IN_PAGES = list(exercises_in_pages())
+
+
+def cells_of_exercises():
+    cells = [new_markdown_cell("# Exercises")]
+    for _, stub, _, check in IN_PAGES:
+        cells.append(new_code_cell(stub, metadata={"tags": ["exercise"]}))
+        cells.append(new_code_cell(check, metadata={"tags": ["check", "in-page"]}))
+    return cells
+
+
 def cells_with_the_editor():
     shown = new_output("display_data", data={"text/html": playground.editor().data})
     cells = [new_markdown_cell("# Try it"), new_code_cell("1", outputs=[shown], execution_count=1)]
@@ -80,11 +103,12 @@ def cells_with_the_editor():
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    """The folder of a book of two pages, of the editor and of texts that mean harm, and what its build said."""
+    """The folder of a book, of the editor, of texts that mean harm, and of exercises, and what its build said."""
     folder = tmp_path_factory.mktemp("book")
-    for name, cells in (("index", cells_with_the_editor()), ("harm", cells_of_harm())):
+    pages_of_cells = {"index": cells_with_the_editor(), "harm": cells_of_harm(), "exercises": cells_of_exercises()}
+    for name, cells in pages_of_cells.items():
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
-    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: harm\n")
+    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: harm\n- file: exercises\n")
     for name in ("_static", "references.bib"):
         (folder / name).symlink_to(ROOT / "book" / name)
     command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
@@ -142,9 +166,12 @@ class TestInABrowser:
             needs = {"dc_pdd": {"frequency": inputs["frequency"]}, "zlib": {"texts": inputs.texts}}
             scores = mialib.detect(name, inputs.stats, **needs.get(name, {}))
             found = said(tab, code)
-            auc = re.match(r"AUC ([\d.]+) \[[\d.]+, [\d.]+\] on 100 members and 100 non-members; place \d of 7", found)[
-                1
-            ]
+            [auc, where] = re.match(
+                r"AUC ([\d.]+) \[[\d.]+, [\d.]+\] on 100 members and 100 non-members; (level with [^.]+|place \d of 7)",
+                found,
+            ).groups()
+            assert name == "dc_pdd" or where == f"level with {mialib.detectors.DETECTORS[name].label}"
+            assert ("Minus that of Min-K%++ Prob" in found) == (name != "min_k++")
             assert abs(float(auc) - mialib.auc(inputs.labels[first], scores[first])) < 0.0015, name
             assert abs(known[mialib.detectors.DETECTORS[name].label] - float(auc)) < 0.00051 + 0.001 * (
                 name == "dc_pdd"
@@ -163,6 +190,9 @@ class TestInABrowser:
         scores = -inputs.stats.n_tokens[first]
         found = said(tab, "def score(row):\n    return -len(row.log_prob)")
         assert str(mialib.auc_interval(inputs.labels[first], scores)) in found
+        rounded = playground.on_page(inputs)[1].take(np.arange(len(first)), "first")
+        rival = mialib.compare_auc(inputs.labels[first], scores, mialib.detect("min_k++", rounded.stats))
+        assert f"Minus that of Min-K%++ Prob: {rival.difference}, Min-K%++ Prob leads." in found
         assert "Below 0.5" in said(tab, "def score(row):\n    return -sum(row.log_prob)")
 
     @pytest.mark.parametrize(
@@ -171,6 +201,7 @@ class TestInABrowser:
             ("def score(row):\n    pass", "score(row) has to return one finite number; for text 1 it returned None"),
             ("def score(row):\n    return 'high'", "it returned 'high'"),
             ("def score(row):\n    return math.inf", "it returned inf"),
+            ("import numpy as np", "there is no module numpy: use math; no NumPy here"),
             ("x = 1", "There is no function score(row)"),
             ("def score(row):\n    return 1 +\n", "Line 2: SyntaxError"),
             ("def score(row):\n    a = 1\n    return undefined", "Line 3: NameError"),
@@ -193,6 +224,70 @@ class TestInABrowser:
         tab.get_by_role("button", name="Run").click()
         tab.get_by_role("button", name="Stop").click()
         assert tab.locator(".pg-said").inner_text() == "Stopped."
+
+    def test_a_text_that_the_detector_gets_wrong_is_shown(self, tab, inputs):
+        said(tab, MIN_K_PLUS_PLUS)
+        first, _ = playground.halves_of(inputs.texts, inputs.labels)
+        scores = mialib.detect("min_k++", playground.on_page(inputs)[1].stats)[: len(first)]
+        labels = inputs.labels[first]
+        places = [np.where(labels == 1, scores, np.inf).argmin(), np.where(labels == 0, scores, -np.inf).argmax()]
+        strips = tab.locator(".pg-wrong .mv-strip")
+        strips.nth(1).wait_for()
+        for strip, place in zip(strips.all(), places, strict=True):
+            shown = strip.text_content().partition(" … (")[0]
+            assert len(shown) > 100 and inputs.texts[first[place]].startswith(shown)
+        ranks = [(scores > scores[place]).sum() + 1 for place in places]
+        assert [
+            int(place) for place in re.findall(r"place (\d+) of 200", tab.locator(".pg-wrong").inner_text())
+        ] == ranks
+
+    def test_code_and_tries_stay_over_a_reload_and_a_try_comes_back(self, tab):
+        said(tab, MIN_K_PLUS_PLUS)
+        said(tab, f"# My own\n{ZLIB}")
+        tab.reload()
+        assert tab.get_by_label("Your detector, in Python").input_value() == f"# My own\n{ZLIB}"
+        tab.locator(".pg-kept summary").click()
+        newest, *_ = tries = tab.locator(".pg-tries li").all_inner_texts()
+        assert "My own" in newest and "against Min-K%++ Prob" in newest and "level" in tries[1]
+        tab.locator(".pg-tries button").nth(1).click()
+        assert tab.get_by_label("Your detector, in Python").input_value() == MIN_K_PLUS_PLUS
+        tab.get_by_role("button", name="Start anew").first.click()
+        assert "Min-K% Prob: the mean of the lowest 20%" in tab.get_by_label("Your detector, in Python").input_value()
+
+    def test_enter_and_tab_indent_and_escape_leaves(self, tab):
+        editor = tab.get_by_label("Your detector, in Python")
+        editor.fill("")
+        editor.press_sequentially("def score(row):  # mine\nif 'a:':\nx = 1\ny = 2")
+        assert editor.input_value() == "def score(row):  # mine\n    if 'a:':\n        x = 1\n        y = 2"
+        editor.press("Shift+Tab")
+        editor.press("Enter")
+        editor.press("Tab")
+        assert editor.input_value().endswith("\n    y = 2\n        ")
+        editor.press("Control+A")
+        editor.press("Tab")
+        assert editor.input_value().startswith("    def score(row):  # mine\n        if")
+        editor.press("Control+Z")
+        assert editor.input_value().startswith("def score")
+        painted = tab.locator(".pg .painted")
+        assert painted.text_content().strip() == editor.input_value().strip()
+        kinds = {kind: painted.locator(f".{kind}").first.text_content() for kind in ("k", "nf", "c1", "s2", "mi")}
+        assert kinds == {"k": "def", "nf": "score", "c1": "# mine", "s2": "'a:'", "mi": "1"}
+        editor.press("Escape")
+        editor.press("Tab")
+        assert tab.evaluate("document.activeElement.textContent") == "Run"
+
+    @pytest.mark.parametrize("number", range(len(IN_PAGES)), ids=[name for name, *_ in IN_PAGES])
+    def test_each_exercise_in_a_page_is_solved_there(self, browser, book, number):  # noqa: F811
+        _, stub, solution, _ = IN_PAGES[number]
+        tab = browser.new_page()
+        tab.goto((book[0] / "exercises.html").as_uri())
+        box, answers = tab.locator(".tries").nth(number), {stub: "The check: NotImplementedError", solution: "Right"}
+        assert not tab.locator(".tag_check").nth(number).is_visible()
+        for code, expected in answers.items():
+            box.locator("textarea").fill(code)
+            box.get_by_role("button", name="Check").click()
+            box.get_by_text(expected).wait_for(timeout=15_000)
+        tab.close()
 
     def test_an_exercise_of_plain_python_is_checked_in_the_page(self, tab):
         box, ends = (

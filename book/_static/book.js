@@ -84,6 +84,87 @@ document.addEventListener("DOMContentLoaded", () => {
     image.complete ? fit() : image.addEventListener("load", fit);
   }
 
+  // A text area becomes an editor of Python: Enter and Tab indent, a painted copy below shows through, and what is
+  // typed stays over a reload. Escape, then Tab leaves it.
+  const token = new RegExp(
+    [
+      "(?<c1>#.*)",
+      `(?<s2>"""[^]*?(?:"""|$)|'''[^]*?(?:'''|$)|"(?:\\\\.|[^"\\\\\n])*"?|'(?:\\\\.|[^'\\\\\n])*'?)`,
+      "\\b(?<kc>True|False|None)\\b",
+      "\\b(?<k>and|as|assert|break|class|continue|def|del|elif|else|except|finally|for|from|if|import|in|is|lambda|not|or|pass|raise|return|try|while|with|yield)\\b",
+      "\\b(?<nb>abs|all|any|bool|dict|enumerate|float|int|len|list|map|max|min|print|range|reversed|round|set|sorted|str|sum|tuple|zip)(?=\\()",
+      "\\b(?<mi>\\d[\\d_.]*(?:e[+-]?\\d+)?)",
+      "(?<n>[A-Za-z_]\\w*)",
+    ].join("|"),
+    "g",
+  );
+  const paint = (code, painted) => {
+    let end = 0, before = "";
+    painted.replaceChildren();
+    for (const { 0: word, index, groups } of code.matchAll(token)) {
+      const kind = /^(def|class)$/.test(before) ? "nf" : Object.keys(groups).find((name) => groups[name] !== undefined);
+      painted.append(code.slice(end, index), Object.assign(document.createElement("span"), { className: kind, textContent: word }));
+      [end, before] = [index + word.length, word];
+    }
+    painted.append(code.slice(end), "\n");
+  };
+  const makeEditor = (editor) => {
+    const [box, painted, help] = ["div", "span", "small"].map((name) => document.createElement(name));
+    const { font, padding, tabSize, borderWidth } = getComputedStyle(editor);
+    box.className = "code-box";
+    Object.assign(painted, { className: "painted highlight", ariaHidden: "true" });
+    Object.assign(painted.style, { font, padding, tabSize, borderWidth });
+    Object.assign(help, { textContent: "Tab indents; Escape, then Tab, leaves.", id: `help-${editor.dataset.keep}` });
+    editor.setAttribute("aria-describedby", help.id);
+    editor.replaceWith(box);
+    box.append(painted, editor);
+    box.after(help);
+    const insert = (text) => {
+      if (document.execCommand(text ? "insertText" : "delete", false, text)) return;
+      editor.setRangeText(text, editor.selectionStart, editor.selectionEnd, "end");
+      editor.dispatchEvent(new Event("input", { bubbles: true }));
+    };
+    const shift = (back) => {
+      const { value, selectionStart, selectionEnd } = editor, from = value.lastIndexOf("\n", selectionStart - 1) + 1;
+      const lines = value.slice(from, selectionEnd);
+      if (!back && !lines.slice(selectionStart - from).includes("\n"))
+        return insert(" ".repeat(4 - ((selectionStart - from) % 4)));
+      const end = back && selectionStart === selectionEnd ? from + lines.match(/^ */)[0].length : selectionEnd;
+      const changed = back ? value.slice(from, end).replace(/^ {1,4}/gm, "") : lines.replace(/^(?=.)/gm, "    ");
+      if (changed === value.slice(from, end)) return;
+      editor.setSelectionRange(from, end);
+      insert(changed);
+      if (selectionStart < selectionEnd) editor.setSelectionRange(from, from + changed.length);
+    };
+    let leaves = false;
+    editor.addEventListener("keydown", (event) => {
+      const isPlain = !event.ctrlKey && !event.altKey && !event.metaKey && !event.isComposing;
+      if (event.key === "Tab" && isPlain && !leaves) {
+        event.preventDefault();
+        shift(event.shiftKey);
+      } else if (event.key === "Enter" && isPlain && !event.shiftKey) {
+        event.preventDefault();
+        const before = editor.value.slice(0, editor.selectionStart), line = before.slice(before.lastIndexOf("\n") + 1);
+        insert(`\n${line.match(/^ */)[0]}${/:\s*(#.*)?$/.test(line) ? "    " : ""}`);
+      }
+      leaves = event.key === "Escape" || (leaves && event.key === "Shift");
+    });
+    const follow = () => ([painted.scrollLeft, painted.scrollTop] = [editor.scrollLeft, editor.scrollTop]);
+    const key = `${editor.dataset.keep}-code`, given = editor.value;
+    editor.addEventListener("scroll", follow);
+    editor.addEventListener("input", () => {
+      paint(editor.value, painted);
+      follow();
+      try {
+        editor.value === given ? localStorage.removeItem(key) : localStorage.setItem(key, editor.value);
+      } catch {} // a browser that keeps nothing
+    });
+    try {
+      editor.value = localStorage.getItem(key) ?? given;
+    } catch {}
+    paint(editor.value, painted);
+  };
+
   // An exercise whose check is plain Python (tag `in-page`) is written and checked in the page, too, by the interpreter
   // of the editor (playground.html): in a worker, so that an endless loop can be ended.
   const work = async ({ wasm, code, check }) => {
@@ -93,13 +174,16 @@ document.addEventListener("DOMContentLoaded", () => {
       const plain = await new Response(packed.stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
       const url = URL.createObjectURL(new Blob([plain], { type: "application/wasm" }));
       const python = await loadMicroPython({ url, stdout: () => {} });
+      python.runPython("import math");
       python.runPython(code);
       who = "The check";
       python.runPython(check);
       postMessage("Right: the check runs through.");
     } catch (error) {
       const line = who === "Your code" && String(error.message).match(/line (\d+)/g)?.pop();
-      postMessage(`${who}${line ? `, ${line}` : ""}: ${String(error.message).trim().split("\n").pop().replace(/:$/, "")}`);
+      const said = String(error.message).trim().split("\n").pop().replace(/:$/, "");
+      const missing = /ImportError: no module named '?(\w+)'?/;
+      postMessage(`${who}${line ? `, ${line}` : ""}: ${said.replace(missing, "there is no module $1: use math; no NumPy here")}`);
     }
   };
   const loaded = () => new Promise((resolve, reject) => {
@@ -109,12 +193,19 @@ document.addEventListener("DOMContentLoaded", () => {
     document.head.append(Object.assign(document.createElement("script"), found));
   });
   const seconds = 10;
-  for (const checked of document.querySelectorAll(".cell.tag_check.tag_in-page")) {
+  for (const [number, checked] of [...document.querySelectorAll(".cell.tag_check.tag_in-page")].entries()) {
     const stub = [...document.querySelectorAll(".cell.tag_exercise")].findLast((cell) => cell.compareDocumentPosition(checked) & 4);
-    const [box, editor, button, said] = ["div", "textarea", "button", "span"].map((name) => document.createElement(name));
-    editor.value = stub.querySelector("pre").textContent.trimEnd();
-    Object.assign(editor, { rows: editor.value.split("\n").length + 4, spellcheck: false, ariaLabel: "Your answer, in Python" });
+    const [box, editor, button, anew, said] = ["div", "textarea", "button", "button", "span"].map((name) => document.createElement(name));
+    const given = stub.querySelector("pre").textContent.trimEnd();
+    Object.assign(editor, { value: given, rows: given.split("\n").length + 4, wrap: "off", spellcheck: false, autocapitalize: "off" });
+    Object.assign(editor, { className: "code", ariaLabel: "Your answer, in Python" });
+    editor.dataset.keep = `mialib-${location.pathname.split("/").pop()}-${number}`;
     Object.assign(button, { type: "button", textContent: "Check" });
+    Object.assign(anew, { type: "button", textContent: "Start anew" });
+    anew.onclick = () => {
+      editor.value = given;
+      editor.dispatchEvent(new Event("input"));
+    };
     said.setAttribute("role", "status");
     const end = (text, worker) => {
       worker?.terminate();
@@ -131,8 +222,10 @@ document.addEventListener("DOMContentLoaded", () => {
       worker.postMessage({ wasm: python.wasm, code: editor.value, check: checked.querySelector("pre").textContent });
     };
     box.className = "tries";
-    box.append(editor, button, said);
+    box.append(editor, button, anew, said);
     stub.classList.add("tried");
+    checked.classList.add("tried");
     stub.after(box);
   }
+  document.querySelectorAll(".bd-article textarea.code").forEach(makeEditor);
 });

@@ -477,23 +477,26 @@ MEANINGS = {  # of the verdicts, for a reader who meets them first
 
 
 def verdict_tiles(groups: Mapping[str, Sequence[tuple[str, str]]]) -> HTML:
-    """A tile a claim with its words, {group: [(claim, verdict)]}, below a legend that counts and explains verdicts."""
+    """A row of tiles a group, {group: [(claim, verdict)]}, above a legend that counts verdicts; the words fold out."""
     counts = Counter(verdict for of in groups.values() for _, verdict in of)
     legend = [
         f"<li>{_tile(name)} <b>{name}</b> ({counts[name]}): {MEANINGS[name]}</li>" for name in VERDICTS if counts[name]
     ]
-    parts = [f'<ul class="legend">{"".join(legend)}</ul>']
+    rows, words = [], []
     for heading, claims in groups.items():
-        tiles = [f"<li>{_tile(verdict)} {escape(said)}</li>" for said, verdict in claims]
         n_claims = f"{len(claims)} claim{'s' if len(claims) > 1 else ''}"
-        parts.append(f"<p><b>{escape(heading)}</b>: {n_claims}</p><ul>{''.join(tiles)}</ul>")
-    return HTML(f'<div class="verdicts">{"".join(parts)}</div>')
+        rows.append(f"<p><b>{escape(heading)}</b>: {''.join(_tile(verdict, said) for said, verdict in claims)}</p>")
+        tiles = [f"<li>{_tile(verdict)} {escape(said)}</li>" for said, verdict in claims]
+        words.append(f"<p><b>{escape(heading)}</b>: {n_claims}</p><ul>{''.join(tiles)}</ul>")
+    words = ["<details><summary>Each claim in words</summary>", *words, "</details>"]
+    legend = ['<ul class="legend">', *legend, "</ul>"]
+    return HTML(f'<div class="verdicts">{"".join([*rows, *legend, *words])}</div>')
 
 
-def _tile(verdict: str) -> str:
-    style = VERDICT_STYLES[verdict]
+def _tile(verdict: str, said: str = "") -> str:
+    style, label = VERDICT_STYLES[verdict], escape(f"{verdict}: {said}" if said else verdict)
     look = f"background:{style.color};color:{style.text}"
-    return f'<span class="tile" role="img" aria-label="{verdict}" title="{verdict}" style="{look}">{style.mark}</span>'
+    return f'<span class="tile" role="img" aria-label="{label}" title="{label}" style="{look}">{style.mark}</span>'
 
 
 def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:

@@ -2,6 +2,7 @@
 
 view_text, view_inputs   a text and its statistics -> TokenView: a strip's tokens, their shades and numbers
 fragment                 strips with a legend, for a notebook's output or any other page: with its style, without script
+slider                   texts under Min-K% Prob, with a slider for k and a script that frames the tokens that count
 page, write_page         an HTML file for several texts: `mialib view`
 
 A strip's text content is the text itself, letter by letter. A token's shade and the length of the bar below it encode
@@ -32,11 +33,13 @@ from mialib.detectors import (
     calibrated,
     check_vocabulary,
     describe_options,
+    detect,
     first_occurrences,
     lowest_indices,
     surp_conditions,
 )
 from mialib.frequency import TokenFrequency
+from mialib.metrics import auc
 from mialib.passes.inputs import NEEDS, Inputs, Target
 from mialib.reports.detection import NOTE
 from mialib.shared.files import load_texts
@@ -54,6 +57,7 @@ logger = logging.getLogger(__name__)
 LOG_PROB_STEPS = (-0.5, -2, -4, -7)  # nats; the next shade begins at each
 SHARE_STEPS = (0.01, 0.1, 0.5, 1)  # of DC-PDD's bound
 MOST_TEXTS = 50  # on a page: more are slow to show and are not read
+KS = (1, 2, 5, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100)  # percent, of a slider for k
 LEFT_OUT = 2000  # characters of what is not scored that a strip shows
 LONG_TOKEN = 40  # characters: a longer token may be broken over lines, a shorter one stays with the space before it
 # Spaces, and characters that leave no mark or move their neighbours: each is shown by a sign of its own.
@@ -338,6 +342,24 @@ def number(x: float, digits: int) -> str:
 def fragment(views: Mapping[str, TokenView]) -> str:
     """Strips of one way to colour, {title: view}, under one legend: HTML that brings its style and needs no script."""
     return str(_macros().fragment(views))
+
+
+def slider(inputs: Inputs, texts: Mapping[str, int], tokenizer: PreTrainedTokenizerBase, k: float) -> str:
+    """Strips of a benchmark's texts under Min-K% Prob, {title: number}, with a slider over KS that stands at `k`.
+
+    Moved, it frames the lowest k% of the tokens and says the scores and the AUC over all texts.
+    """
+    by_k = [view_inputs(inputs, texts, tokenizer, "log_prob", k=percent) for percent in KS]
+    data: dict[str, Any] = {"ks": KS, "says": [], "texts": []}
+    for percent in KS:
+        of_all = auc(inputs.labels, detect("min_k", inputs.stats, k=percent))
+        data["says"].append(f"With this k, a random member scores above a random non-member in {of_all:.1%} of pairs.")
+    for title, i in texts.items():
+        order = np.argsort(inputs.stats[i].log_prob.astype(np.float64), kind="stable").tolist()
+        views = [of[title] for of in by_k]
+        scores = [view.score_label for view in views]
+        data["texts"].append({"order": order, "counts": [view.n_counted for view in views], "scores": scores})
+    return str(_macros().by_k(by_k[KS.index(k)], k, data))
 
 
 def page(title: str, texts: Mapping[str, Sequence[TokenView]], notes: Iterable[str] = ()) -> str:

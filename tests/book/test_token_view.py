@@ -1,8 +1,11 @@
 """The token view: a strip's text is the text, its framed tokens add up to the score, and markup shows as text."""
 
+import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from typer.testing import CliRunner
 from mialib.catalog.loading import Scorer
 from mialib.detectors import detect
 from mialib.frequency import TokenFrequency
+from mialib.metrics import auc
 from mialib.token_stats import TokenRow, TokenStats
 from replication import example_texts, token_view
 from replication.commands import app
@@ -159,6 +163,44 @@ def test_shades_and_words_of_a_hand_computed_text(tokenizer):
     last = of["surprise"].tokens[-1].label
     assert all(number in last for number in ("−8.00", "0.000335", "1.00", "−7.00"))
     assert "not counted" not in last and "not counted" in of["surprise"].tokens[0].label
+
+
+def slider_of(scored, tokenizer):
+    texts, labels = {"A member": HARD.index(MARKUP), "A non-member": HARD.index(HIDDEN)}, np.arange(len(HARD)) % 2
+    return token_view.slider(SimpleNamespace(stats=scored, texts=HARD, labels=labels), texts, tokenizer, k=20)
+
+
+def test_a_slider_says_at_each_k_what_the_library_does(scored, tokenizer):
+    html = slider_of(scored, tokenizer)
+    assert html.count("<script") == 2 and Page(re.sub("<script.*?</script>|<input[^>]*>", "", html, flags=re.S)).strips
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', html, re.S)[1])
+    for at, k in enumerate(token_view.KS):
+        scores = detect("min_k", scored, k=k)
+        assert f"{auc(np.arange(len(HARD)) % 2, scores):.1%}" in data["says"][at]
+        for text, i in zip(data["texts"], (HARD.index(MARKUP), HARD.index(HIDDEN)), strict=True):
+            counted = scored[i].log_prob[text["order"][: text["counts"][at]]]
+            assert counted.mean(dtype=float) == pytest.approx(scores[i])
+            assert f": {token_view.number(scores[i], 2)} nats" in text["scores"][at]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium on this machine: apt-get install chromium")
+def test_a_key_moves_k_and_other_tokens_are_framed(scored, tokenizer, tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api")
+    (tmp_path / "page.html").write_text(f"<!doctype html><meta charset=utf-8>{slider_of(scored, tokenizer)}")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(f"file://{tmp_path}/page.html")
+        strip = page.locator(".mv-strip").first
+        for key, k in (("Home", token_view.KS[0]), ("End", 100)):
+            page.get_by_role("slider").press(key)
+            row = scored[HARD.index(MARKUP)]
+            assert strip.locator(".mv-on").count() == max(1, int(len(row.log_prob) * k / 100))
+            assert f"k={k}" in page.locator(".mv-score").first.inner_text()
+            lowest = strip.locator(".mv-t").nth(int(row.log_prob.argmin())).get_attribute("aria-label")
+            assert lowest.endswith(f"; among the lowest {k}%")
+        browser.close()
 
 
 def test_what_was_not_scored_is_struck_out(tokenizer, scored):

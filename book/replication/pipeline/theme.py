@@ -122,17 +122,21 @@ def show_answers_first(_app: Sphinx, doctree: nodes.document) -> None:
 
 
 def gather_folds(_app: Sphinx, doctree: nodes.document) -> None:
-    """Move what a page folds, code and whole cells with their tables, into one fold at its end; solutions stay."""
+    """Move what a page folds, code and whole cells with their tables, into one fold at its end; solutions stay.
+
+    An exercise's check goes there, too, unless it runs in the page, by the script of book.js.
+    """
     fold = HideCodeCellNode(prompt_show=FOLD, prompt_hide=FOLD, classes=["above-input", "all-code"])
-    for cell in list(doctree.findall(lambda node: isinstance(node, nodes.container) and "hide_mode" in node)):
-        if "tag_solution" in cell["classes"] or "in-page" in cell["classes"]:
+    for cell in list(doctree.findall(nodes.container)):
+        is_check = "tag_check" in cell["classes"] and "tag_in-page" not in cell["classes"]
+        if not (is_check or "hide_mode" in cell) or "tag_solution" in cell["classes"]:
             continue
-        is_whole = cell.attributes.pop("hide_mode") == "all"
+        is_whole = cell.attributes.pop("hide_mode", "all") == "all"
         moved = cell if is_whole else nodes.container("", classes=["cell"])
         of = cell if is_whole else cell[0]
         of.parent.remove(of)
         moved += [] if is_whole else [of]
-        fold += [nodes.rubric("", cell["prompt_show"]), moved]
+        fold += [nodes.rubric("", cell.get("prompt_show", "Check of an exercise")), moved]
     first = next(iter(doctree.findall(nodes.section)), None)
     if first is not None and fold.children:
         first += nodes.container("", fold, classes=["cell"])

@@ -1,8 +1,9 @@
 """An editor in a page: a student's `score(row)` is run in the browser and judged on texts of the lab.
 
 The page holds what a detector reads of `2 * HALF` texts, each number rounded to one of at most 256 values, and the
-labels of the first half. The browser saves the scores of the second half as a file, which `grade` judges. The HTML,
-style and script are in `playground.html`; `replication.pipeline.theme` puts the interpreter into the book.
+labels and first tokens of the first half. The browser saves the scores of the second half as a file, which `grade`
+judges. The HTML, style and script are in `playground.html`; `replication.pipeline.theme` puts the interpreter into
+the book.
 """
 
 import base64
@@ -16,19 +17,24 @@ from pathlib import Path
 import numpy as np
 from IPython.display import HTML
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
+from scipy.stats import rankdata
 
 from mialib.catalog.benchmarks import load_benchmark
+from mialib.catalog.models import load_tokenizer
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import FEW, Interval, auc, auc_interval
-from mialib.passes.inputs import Inputs, score_all
+from mialib.passes.inputs import Inputs, score_all, scores_of
 from mialib.store import hash_texts
 from mialib.token_stats import TokenStats
 from mialib_audit.templates import macros
 from replication import pages
+from replication.token_view import LOG_PROB_STEPS, split_text
 
 BENCHMARK = "lab/en"
 HALF = 200  # texts, one half of them members
+RIVAL = "min_k++"  # the detector to beat
+SHOWN = 80  # tokens of a text that is shown, since a detector gets it wrong
 TEMPLATE = Path(__file__).parents[1] / "playground.html"
 # The values that a number is rounded to; ends between two of them are multiples of 1/4, as SURP's thresholds are.
 VALUES: dict[str, FloatArray] = {
@@ -61,7 +67,12 @@ def pack(columns: dict[str, FloatArray]) -> tuple[str, dict[str, FloatArray]]:
         values = VALUES[name]
         codes.append(np.searchsorted((values[1:] + values[:-1]) / 2, column).astype(np.uint8))
         rounded[name] = values[codes[-1]]
-    return base64.b64encode(gzip.compress(np.concatenate(codes).tobytes(), mtime=0)).decode(), rounded
+    return compressed(np.concatenate(codes).tobytes()), rounded
+
+
+def compressed(content: bytes) -> str:
+    """What the page's script decompresses: base64 of gzip."""
+    return base64.b64encode(gzip.compress(content, mtime=0)).decode()
 
 
 def token_columns(stats: TokenStats, log_frequency: FloatArray) -> dict[str, FloatArray]:
@@ -74,24 +85,36 @@ def token_columns(stats: TokenStats, log_frequency: FloatArray) -> dict[str, Flo
 def editor(model: str = "lab/en-900k") -> HTML:
     """The editor on a model's statistics of BENCHMARK, beside the detectors of the papers on the same numbers."""
     [inputs] = pages.load_columns(model, BENCHMARK, None, BENCHMARK)
-    halves = halves_of(inputs.texts, inputs.labels)
-    selection = inputs.take(np.concatenate(halves), BENCHMARK)
-    packed, rounded = pack(token_columns(selection.stats, selection["frequency"].log_probability))
-    log_prob, entropy, variance = (rounded[name].astype(np.float32) for name in ("log_prob", "entropy", "log_prob_var"))
-    stats = replace(selection.stats, log_prob=log_prob, entropy=entropy, log_prob_var=variance)
-    on_page = selection.given(stats=stats)
+    packed, selection = on_page(inputs)
+    first, tokenizer = selection.take(np.arange(HALF), BENCHMARK), load_tokenizer(model)
+    texts = zip(first.texts, first.stats, strict=True)
+    tokens = [split_text(text, row.token_ids, tokenizer)[1][:SHOWN] for text, row in texts]
     data = {
+        "model": model,
         "packed": packed,
         "values": {name: [float(f"{value:.6g}") for value in values] for name, values in VALUES.items()},
         "lengths": selection.stats.n_tokens.tolist(),
         "zlib_bytes": [len(zlib.compress(text.encode())) for text in selection.texts],
-        "labels": inputs.labels[halves[0]].tolist(),
-        "known": known_aucs(on_page.take(np.arange(HALF), BENCHMARK)),
+        "labels": first.labels.tolist(),
+        "texts": compressed(json.dumps(tokens, ensure_ascii=False).encode()),
+        "steps": LOG_PROB_STEPS,
+        "known": known_aucs(first),
+        "rival": rankdata(scores_of(first, RIVAL)).tolist(),
+        "rivalName": DETECTORS[RIVAL].label,
         "second": hash_texts(selection.texts[HALF:]),
         "quantile": float(stdtrit(HALF // 2 - 1, 0.975)),
+        "normal": float(ndtri(0.975)),
         "few": FEW,
     }
     return HTML(str(macros(TEMPLATE).editor(model=model, half=HALF, data=data)))
+
+
+def on_page(inputs: Inputs) -> tuple[str, Inputs]:
+    """The numbers that the page holds of both halves' texts: packed, and as inputs, rounded as there."""
+    selection = inputs.take(np.concatenate(halves_of(inputs.texts, inputs.labels)), BENCHMARK)
+    packed, rounded = pack(token_columns(selection.stats, selection["frequency"].log_probability))
+    columns = {name: rounded[name].astype(np.float32) for name in ("log_prob", "entropy", "log_prob_var")}
+    return packed, selection.given(stats=replace(selection.stats, **columns))
 
 
 def known_aucs(inputs: Inputs) -> dict[str, float]:
