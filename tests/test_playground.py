@@ -19,10 +19,12 @@ from clones import python_path
 from IPython.display import Markdown
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from test_browser import CHROMIUM, PHONE, browser, served  # noqa: F401
+from typer.testing import CliRunner
 
 import mialib
 from mialib.store import ROOT
 from replication import pages, results, tables
+from replication.commands import app
 from replication.pipeline import theme
 from replication.studies import playground
 
@@ -135,7 +137,7 @@ def said(tab, code=None, wait=15_000):
 @pytest.mark.usefixtures("home_of_all_pages")
 class TestInABrowser:
     @pytest.mark.parametrize("tab", ["file", "server"], indirect=True)
-    def test_detectors_typed_in_give_what_mialib_gives(self, tab, inputs, tmp_path):
+    def test_detectors_typed_in_give_what_mialib_gives(self, tab, inputs):
         first, second = playground.halves_of(inputs.texts, inputs.labels)
         known = json.loads(tab.locator(".pg > script").first.text_content())["known"]
         for name, code in {"min_k": None, "min_k++": MIN_K_PLUS_PLUS, "dc_pdd": DC_PDD, "zlib": ZLIB}.items():
@@ -152,11 +154,9 @@ class TestInABrowser:
             with tab.expect_download() as saved:
                 tab.get_by_role("button", name="Save the other").click()
             expected = mialib.auc(inputs.labels[second], scores[second])
-            assert abs(playground.grade(saved.value.path()).estimate - expected) < 0.0015, name
+            [judged] = playground.grade([saved.value.path()])[0].values()
+            assert abs(judged.estimate - expected) < 0.0015, name
         assert not [url for url in tab.asked if not url.startswith(("file:", "http://127.0.0.1", "blob:", "data:"))]
-        (tmp_path / "scores.json").write_text('{"texts": "other", "scores": []}')
-        with pytest.raises(ValueError, match="other texts"):
-            playground.grade(tmp_path / "scores.json")
 
     def test_the_interval_is_mialibs(self, tab, inputs):
         first, _ = playground.halves_of(inputs.texts, inputs.labels)
@@ -246,3 +246,37 @@ def test_halves_are_of_both_classes_and_no_order_tells_labels():
     for half, other in zip(halves, playground.halves_of(texts, 1 - labels), strict=True):
         assert not np.array_equal(labels[half], 1 - labels[other]), "a place tells no label"
         assert labels[half].sum() == playground.HALF / 2 and 20 < labels[half][: playground.HALF // 2].sum() < 80
+
+
+def test_a_folder_of_submissions_becomes_a_ranking_and_who_cannot_be_read_is_told(monkeypatch, tmp_path):
+    labels = np.repeat([1, 0], 300)
+    texts = ["x" * (i * 7 % 300) + str(i) for i in range(600)]
+    known = mialib.Benchmark(name="lab/en", texts=texts, labels=labels, revision="1", language="en")
+    monkeypatch.setattr(playground, "load_benchmark", lambda _: known)
+    _, second = playground.halves_of(texts, labels)
+    right, of_these = labels[second].tolist(), mialib.store.hash_texts([texts[i] for i in second])
+    saved = {
+        "ada/scores.json": {"texts": of_these, "scores": right},
+        "bob.json": {"texts": of_these, "scores": [0] * len(right)},
+        "eve.json": {"texts": of_these, "scores": right},
+        "late.json": {"texts": "other", "scores": right},
+        "nan.json": {"texts": of_these, "scores": [None, *right[1:]]},
+        "note.txt": [],
+    }
+    (tmp_path / "ada").mkdir()
+    for name, content in saved.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    (tmp_path / "photo.json").write_bytes(b"\xff\xd8")
+    run = CliRunner().invoke(app, ["grade", str(tmp_path)])
+    rows = [line.split() for line in run.stdout.splitlines()]
+    assert [row[:3] for row in rows[1:]] == [
+        ["ada/scores.json", "1", "1.000"],
+        ["eve.json", "1", "1.000"],
+        ["bob.json", "3", "0.500"],
+    ]
+    refused = dict(line.removeprefix("not judged: ").split(": ", 1) for line in run.stderr.splitlines())
+    assert refused.keys() == {"late.json", "nan.json", "note.txt", "photo.json"}
+    assert "other texts" in refused["late.json"] and "finite" in refused["nan.json"]
+    assert all("editor" in refused[name] for name in ("note.txt", "photo.json"))
+    alone = CliRunner().invoke(app, ["grade", str(tmp_path / "late.json")])
+    assert alone.exit_code and "other texts" in alone.stderr
