@@ -41,6 +41,13 @@ def score(row):
 ZLIB = "def score(row):\n    return sum(row.log_prob) / len(row.log_prob) / row.zlib_bytes"
 
 
+_QUESTIONS = re.findall(
+    r"^\*\*\d\.\*\* (.*)\n\n((?:\d\. .*\n)+)\n```\{dropdown\} Answer\n((?:\d\. .*\n)+)```",
+    (ROOT / "book" / "quiz.md").read_text(encoding="utf-8"),
+    re.M,
+)
+# Questions, their choices, and what is said of each.
+QUIZ = [(q, *([line[3:] for line in lines.splitlines()] for lines in of)) for q, *of in _QUESTIONS]
 ENDS = (
     "</td></pre>",
     "`````",
@@ -82,12 +89,12 @@ def cells_with_the_editor():
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    """The folder of a book of two pages, of the editor and of texts that mean harm, and what its build said."""
+    """The folder of a book of three pages, of the editor, of texts that mean harm and the quiz; what its build said."""
     folder = tmp_path_factory.mktemp("book")
     for name, cells in (("index", cells_with_the_editor()), ("harm", cells_of_harm())):
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
-    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: harm\n")
-    for name in ("_static", "references.bib"):
+    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: harm\n- file: quiz\n")
+    for name in ("_static", "references.bib", "quiz.md"):
         (folder / name).symlink_to(ROOT / "book" / name)
     command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
     environment = os.environ | {"PYTHONPATH": python_path()}
@@ -229,6 +236,44 @@ class TestInABrowser:
         assert not any("alert" in script for script in scripts)
         assert tab.locator("article").inner_text().count("onerror=alert(1)") > len(ENDS) * 5, "all of it can be read"
         tab.close()
+
+
+    def test_the_quiz_is_answered_by_keyboard_and_keeps_score(self, browser, book):  # noqa: F811
+        tab = browser.new_page()
+        tab.goto((book[0] / "quiz.html").as_uri())
+        assert tab.locator("#quiz fieldset").count() == len(QUIZ) and not tab.locator("#quiz details").count()
+        for number, (_, _, says) in enumerate(QUIZ):
+            field, right = tab.locator("#quiz fieldset").nth(number), [say.startswith("Right.") for say in says].index(True)
+            choices = field.get_by_role("radio")
+            if number == 0:
+                field.get_by_role("button").click()
+                assert field.get_by_role("status").inner_text() == "Choose an answer first."
+            choices.first.focus()
+            tab.keyboard.press("Space")
+            for _ in range((right + (number == 1)) % len(says)):  # the second question is first answered wrongly
+                tab.keyboard.press("ArrowDown")
+            field.get_by_role("button").press("Enter")
+            assert field.get_by_role("status").inner_text().startswith("No" if number == 1 else "Right.")
+            assert choices.count() == len(says)
+        tab.locator("#quiz fieldset").nth(1).get_by_role("radio").first.check()
+        tab.locator("#quiz fieldset").nth(1).get_by_role("button").click()
+        assert tab.locator("#quiz .score").inner_text() == f"{len(QUIZ) - 1} of {len(QUIZ)} right at the first try, 0 to go."
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        assert not [rule["id"] for rule in axe.run(tab, context="#quiz").response["violations"]]
+        tab.close()
+        plain = browser.new_context(java_script_enabled=False).new_page()
+        plain.goto((book[0] / "quiz.html").as_uri())
+        assert plain.locator("#quiz details").count() == plain.locator("#quiz section > ol").count() == len(QUIZ)
+        plain.close()
+
+
+def test_each_question_of_the_quiz_has_a_word_for_each_choice_and_one_is_right():
+    places = []
+    for question, choices, says in QUIZ:
+        assert len(choices) == len(says) >= 3, question
+        [right] = [at for at, say in enumerate(says) if say.startswith("Right.")]
+        places.append(right)
+    assert len(QUIZ) == 24 and all(places.count(at) >= 6 for at in range(3)), "no place is the right one"
 
 
 def test_without_npm_there_is_no_interpreter_and_no_error(monkeypatch, tmp_path, caplog):

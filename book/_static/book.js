@@ -95,8 +95,9 @@ document.addEventListener("DOMContentLoaded", () => {
     const check = made("button", { type: "button", textContent: "Check" });
     legend.append(...question.childNodes);
     field.append(legend, ...[...choices.children].map((choice) => {
-      const label = made("label");
-      label.append(made("input", { type: "radio", name: `question-${n}`, autocomplete: "off" }), ...choice.childNodes);
+      const label = made("label"), text = made("span");
+      text.append(...(choice.querySelector("p") ?? choice).childNodes);
+      label.append(made("input", { type: "radio", name: `question-${n}`, autocomplete: "off" }), text);
       return label;
     }), check, said);
     check.onclick = () => {
