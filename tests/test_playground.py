@@ -237,13 +237,15 @@ class TestInABrowser:
         assert tab.locator("article").inner_text().count("onerror=alert(1)") > len(ENDS) * 5, "all of it can be read"
         tab.close()
 
-
     def test_the_quiz_is_answered_by_keyboard_and_keeps_score(self, browser, book):  # noqa: F811
         tab = browser.new_page()
         tab.goto((book[0] / "quiz.html").as_uri())
         assert tab.locator("#quiz fieldset").count() == len(QUIZ) and not tab.locator("#quiz details").count()
         for number, (_, _, says) in enumerate(QUIZ):
-            field, right = tab.locator("#quiz fieldset").nth(number), [say.startswith("Right.") for say in says].index(True)
+            field, right = (
+                tab.locator("#quiz fieldset").nth(number),
+                [say.startswith("Right.") for say in says].index(True),
+            )
             choices = field.get_by_role("radio")
             if number == 0:
                 field.get_by_role("button").click()
@@ -257,7 +259,10 @@ class TestInABrowser:
             assert choices.count() == len(says)
         tab.locator("#quiz fieldset").nth(1).get_by_role("radio").first.check()
         tab.locator("#quiz fieldset").nth(1).get_by_role("button").click()
-        assert tab.locator("#quiz .score").inner_text() == f"{len(QUIZ) - 1} of {len(QUIZ)} right at the first try, 0 to go."
+        assert (
+            tab.locator("#quiz .score").inner_text()
+            == f"{len(QUIZ) - 1} of {len(QUIZ)} right at the first try, 0 to go."
+        )
         axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
         assert not [rule["id"] for rule in axe.run(tab, context="#quiz").response["violations"]]
         tab.close()

@@ -84,7 +84,9 @@ def notebook_command(
 
 @app.command("grade")
 def grade_command(
-    submissions: Annotated[list[Path], typer.Argument(help="files that the editor in a page saved, or folders of them")],
+    submissions: Annotated[
+        list[Path], typer.Argument(help="files that the editor in a page saved, or folders of them")
+    ],
 ) -> None:
     """Rank detectors that were written in a page of the book, on the texts whose labels the page does not have."""
     from mialib.commands.output import as_columns
@@ -141,7 +143,7 @@ def slides_command(
         "slides.html"
     ),
 ) -> None:
-    """Write a lesson, or all figures and equations of a finished build, as slides: one HTML file that needs no other."""
+    """Write a lesson, or all figures and equations of a finished build, as slides: one HTML file without others."""
     from mialib.store import atomic_path
     from replication.pipeline import slides as slide_show
     from replication.pipeline.notebooks import clone
@@ -173,7 +175,7 @@ def pdf(
         Path | None, typer.Option("--output", dir_okay=False, help="the PDF to write; default: book.pdf or lesson1.pdf")
     ] = None,
 ) -> None:
-    """Print the finished book, or a lesson of it, as one PDF, by this machine's browser: folds are open, without code."""
+    """Print the finished book, or a lesson, by this machine's browser: folds are open, folded code is left out."""
     from replication.pipeline import slides as slide_show
     from replication.pipeline.needs import book_index, check_pages
     from replication.pipeline.notebooks import clone

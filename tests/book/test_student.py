@@ -93,7 +93,9 @@ def test_a_pages_exercises_hide_their_solutions_and_students_get_none_of_them(pa
     text = "\n".join("".join(c["source"]) for c in source["cells"] if c["cell_type"] == "markdown")
     titles = re.findall(r"^`{3,}\{admonition\} (Exercise.*)", text, re.M)
     n_exercises = len(titles)
-    assert [title for title in titles if not re.match(r"Exercise( \d)? \((easy|middle|hard), \d+ min\)(: \S|$)", title)] == []
+    assert [
+        title for title in titles if not re.match(r"Exercise( \d)? \((easy|middle|hard), \d+ min\)(: \S|$)", title)
+    ] == []
     if path.stem not in WITHOUT_EXERCISES:
         assert n_exercises >= 3 and tagged(source, CHECK) and len(solutions_of(source)) >= n_exercises
     solved, before = lines_of(solutions_of(source)), lines_of("".join(cell["source"]) for cell in source["cells"])

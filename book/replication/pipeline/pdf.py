@@ -1,4 +1,4 @@
-"""HTML as a PDF, by a browser: the finished book, all its articles in one file, or a lesson's slides with their notes."""
+"""HTML as a PDF, by a browser: all articles of the finished book, or a lesson's slides with their notes."""
 
 import os
 import re

@@ -128,7 +128,9 @@ def function_in(code: str, name: str) -> str:
     [function] = [one for one in ast.parse(code).body if isinstance(one, ast.FunctionDef) and one.name == name]
     first = function.body[ast.get_docstring(function) is not None].lineno
     lines = code.splitlines()
-    return "\n".join([*lines[function.lineno - 1 : function.body[0].lineno - 1], *lines[first - 1 : function.end_lineno]])
+    return "\n".join(
+        [*lines[function.lineno - 1 : function.body[0].lineno - 1], *lines[first - 1 : function.end_lineno]]
+    )
 
 
 MARKDOWN.add_render_rule("image", _figure)
@@ -136,7 +138,7 @@ MARKDOWN.add_render_rule("fence", _code)
 
 
 def slides(shown: Sequence[Slide], title: str, on_paper: bool = False) -> str:
-    """One HTML file that needs no other: arrow keys go from slide to slide, or notes are beside slides, to be printed."""
+    """One HTML file without others: arrow keys go from slide to slide, or notes are beside slides, on paper."""
     package = Path(str(distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline")))
     mathjax = (package / "static" / "mathjax" / "tex-svg.js").read_text(encoding="utf-8")
     show = macros(Path(__file__).with_suffix(".html"), as_html=MARKDOWN.renderInline)
