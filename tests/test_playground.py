@@ -20,10 +20,12 @@ from clones import python_path
 from IPython.display import Markdown
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from test_browser import CHROMIUM, PHONE, browser, served  # noqa: F401
+from typer.testing import CliRunner
 
 import mialib
 from mialib.store import ROOT
 from replication import pages, results, tables
+from replication.commands import app
 from replication.pipeline import theme
 from replication.studies import playground
 
@@ -40,6 +42,13 @@ def score(row):
 ZLIB = "def score(row):\n    return sum(row.log_prob) / len(row.log_prob) / row.zlib_bytes"
 
 
+_QUESTIONS = re.findall(
+    r"^\*\*\d\.\*\* (.*)\n\n((?:\d\. .*\n)+)\n```\{dropdown\} Answer\n((?:\d\. .*\n)+)```",
+    (ROOT / "book" / "quiz.md").read_text(encoding="utf-8"),
+    re.M,
+)
+# Questions, their choices, and what is said of each.
+QUIZ = [(q, *([line[3:] for line in lines.splitlines()] for lines in of)) for q, *of in _QUESTIONS]
 ENDS = (
     "</td></pre>",
     "`````",
@@ -103,13 +112,15 @@ def cells_with_the_editor():
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    """The folder of a book, of the editor, of texts that mean harm, and of exercises, and what its build said."""
+    """The folder of a book, of the editor, of texts that mean harm, of exercises and the quiz; what its build said."""
     folder = tmp_path_factory.mktemp("book")
     pages_of_cells = {"index": cells_with_the_editor(), "harm": cells_of_harm(), "exercises": cells_of_exercises()}
     for name, cells in pages_of_cells.items():
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
-    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: harm\n- file: exercises\n")
-    for name in ("_static", "references.bib"):
+    (folder / "_toc.yml").write_text(
+        "format: jb-book\nroot: index\nchapters:\n- file: harm\n- file: exercises\n- file: quiz\n"
+    )
+    for name in ("_static", "references.bib", "quiz.md"):
         (folder / name).symlink_to(ROOT / "book" / name)
     command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
     environment = os.environ | {"PYTHONPATH": python_path()}
@@ -159,7 +170,7 @@ def said(tab, code=None, wait=15_000):
 @pytest.mark.usefixtures("home_of_all_pages")
 class TestInABrowser:
     @pytest.mark.parametrize("tab", ["file", "server"], indirect=True)
-    def test_detectors_typed_in_give_what_mialib_gives(self, tab, inputs, tmp_path):
+    def test_detectors_typed_in_give_what_mialib_gives(self, tab, inputs):
         first, second = playground.halves_of(inputs.texts, inputs.labels)
         known = json.loads(tab.locator(".pg > script").first.text_content())["known"]
         for name, code in {"min_k": None, "min_k++": MIN_K_PLUS_PLUS, "dc_pdd": DC_PDD, "zlib": ZLIB}.items():
@@ -179,11 +190,9 @@ class TestInABrowser:
             with tab.expect_download() as saved:
                 tab.get_by_role("button", name="Save the other").click()
             expected = mialib.auc(inputs.labels[second], scores[second])
-            assert abs(playground.grade(saved.value.path()).estimate - expected) < 0.0015, name
+            [judged] = playground.grade([saved.value.path()])[0].values()
+            assert abs(judged.estimate - expected) < 0.0015, name
         assert not [url for url in tab.asked if not url.startswith(("file:", "http://127.0.0.1", "blob:", "data:"))]
-        (tmp_path / "scores.json").write_text('{"texts": "other", "scores": []}')
-        with pytest.raises(ValueError, match="other texts"):
-            playground.grade(tmp_path / "scores.json")
 
     def test_the_interval_is_mialibs(self, tab, inputs):
         first, _ = playground.halves_of(inputs.texts, inputs.labels)
@@ -325,6 +334,49 @@ class TestInABrowser:
         assert tab.locator("article").inner_text().count("onerror=alert(1)") > len(ENDS) * 5, "all of it can be read"
         tab.close()
 
+    def test_the_quiz_is_answered_by_keyboard_and_keeps_score(self, browser, book):  # noqa: F811
+        tab = browser.new_page()
+        tab.goto((book[0] / "quiz.html").as_uri())
+        assert tab.locator("#quiz fieldset").count() == len(QUIZ) and not tab.locator("#quiz details").count()
+        for number, (_, _, says) in enumerate(QUIZ):
+            field, right = (
+                tab.locator("#quiz fieldset").nth(number),
+                [say.startswith("Right.") for say in says].index(True),
+            )
+            choices = field.get_by_role("radio")
+            if number == 0:
+                field.get_by_role("button").click()
+                assert field.get_by_role("status").inner_text() == "Choose an answer first."
+            choices.first.focus()
+            tab.keyboard.press("Space")
+            for _ in range((right + (number == 1)) % len(says)):  # the second question is first answered wrongly
+                tab.keyboard.press("ArrowDown")
+            field.get_by_role("button").press("Enter")
+            assert field.get_by_role("status").inner_text().startswith("No" if number == 1 else "Right.")
+            assert choices.count() == len(says)
+        tab.locator("#quiz fieldset").nth(1).get_by_role("radio").first.check()
+        tab.locator("#quiz fieldset").nth(1).get_by_role("button").click()
+        assert (
+            tab.locator("#quiz .score").inner_text()
+            == f"{len(QUIZ) - 1} of {len(QUIZ)} right at the first try, 0 to go."
+        )
+        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+        assert not [rule["id"] for rule in axe.run(tab, context="#quiz").response["violations"]]
+        tab.close()
+        plain = browser.new_context(java_script_enabled=False).new_page()
+        plain.goto((book[0] / "quiz.html").as_uri())
+        assert plain.locator("#quiz details").count() == plain.locator("#quiz section > ol").count() == len(QUIZ)
+        plain.close()
+
+
+def test_each_question_of_the_quiz_has_a_word_for_each_choice_and_one_is_right():
+    places = []
+    for question, choices, says in QUIZ:
+        assert len(choices) == len(says) >= 3, question
+        [right] = [at for at, say in enumerate(says) if say.startswith("Right.")]
+        places.append(right)
+    assert len(QUIZ) == 24 and all(places.count(at) >= 6 for at in range(3)), "no place is the right one"
+
 
 def test_without_npm_there_is_no_interpreter_and_no_error(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -341,3 +393,37 @@ def test_halves_are_of_both_classes_and_no_order_tells_labels():
     for half, other in zip(halves, playground.halves_of(texts, 1 - labels), strict=True):
         assert not np.array_equal(labels[half], 1 - labels[other]), "a place tells no label"
         assert labels[half].sum() == playground.HALF / 2 and 20 < labels[half][: playground.HALF // 2].sum() < 80
+
+
+def test_a_folder_of_submissions_becomes_a_ranking_and_who_cannot_be_read_is_told(monkeypatch, tmp_path):
+    labels = np.repeat([1, 0], 300)
+    texts = ["x" * (i * 7 % 300) + str(i) for i in range(600)]
+    known = mialib.Benchmark(name="lab/en", texts=texts, labels=labels, revision="1", language="en")
+    monkeypatch.setattr(playground, "load_benchmark", lambda _: known)
+    _, second = playground.halves_of(texts, labels)
+    right, of_these = labels[second].tolist(), mialib.store.hash_texts([texts[i] for i in second])
+    saved = {
+        "ada/scores.json": {"texts": of_these, "scores": right},
+        "bob.json": {"texts": of_these, "scores": [0] * len(right)},
+        "eve.json": {"texts": of_these, "scores": right},
+        "late.json": {"texts": "other", "scores": right},
+        "nan.json": {"texts": of_these, "scores": [None, *right[1:]]},
+        "note.txt": [],
+    }
+    (tmp_path / "ada").mkdir()
+    for name, content in saved.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    (tmp_path / "photo.json").write_bytes(b"\xff\xd8")
+    run = CliRunner().invoke(app, ["grade", str(tmp_path)])
+    rows = [line.split() for line in run.stdout.splitlines()]
+    assert [row[:3] for row in rows[1:]] == [
+        ["ada/scores.json", "1", "1.000"],
+        ["eve.json", "1", "1.000"],
+        ["bob.json", "3", "0.500"],
+    ]
+    refused = dict(line.removeprefix("not judged: ").split(": ", 1) for line in run.stderr.splitlines())
+    assert refused.keys() == {"late.json", "nan.json", "note.txt", "photo.json"}
+    assert "other texts" in refused["late.json"] and "finite" in refused["nan.json"]
+    assert all("editor" in refused[name] for name in ("note.txt", "photo.json"))
+    alone = CliRunner().invoke(app, ["grade", str(tmp_path / "late.json")])
+    assert alone.exit_code and "other texts" in alone.stderr

@@ -164,6 +164,37 @@ document.addEventListener("DOMContentLoaded", () => {
     } catch {}
     paint(editor.value, painted);
   };
+  // The quiz: a question's choices become radio buttons, of which its fold says what is right or wrong, and a score.
+  const quiz = document.querySelector("section#quiz"), folds = [...(quiz?.querySelectorAll("details.sd-dropdown") ?? [])];
+  const made = (name, of) => Object.assign(document.createElement(name), of);
+  const tried = new Map(), score = made("p", { className: "score", role: "status" });
+  folds.forEach((fold, n) => {
+    const choices = fold.previousElementSibling, question = choices.previousElementSibling;
+    const says = [...fold.querySelectorAll("li")].map((item) => item.innerHTML);
+    const field = made("fieldset"), legend = made("legend"), said = made("div", { role: "status" });
+    const check = made("button", { type: "button", textContent: "Check" });
+    legend.append(...question.childNodes);
+    field.append(legend, ...[...choices.children].map((choice) => {
+      const label = made("label"), text = made("span");
+      text.append(...(choice.querySelector("p") ?? choice).childNodes);
+      label.append(made("input", { type: "radio", name: `question-${n}`, autocomplete: "off" }), text);
+      return label;
+    }), check, said);
+    check.onclick = () => {
+      const at = [...field.querySelectorAll("input")].findIndex((button) => button.checked);
+      said.innerHTML = says[at] ?? "Choose an answer first.";
+      window.MathJax?.typesetPromise?.([said]);
+      if (at < 0) return;
+      field.className = said.textContent.trim().startsWith("Right.") ? "right" : "wrong";
+      if (!tried.has(n)) tried.set(n, field.className);
+      const right = [...tried.values()].filter((of) => of === "right").length;
+      score.textContent = `${right} of ${tried.size} right at the first try, ${folds.length - tried.size} to go.`;
+    };
+    question.remove();
+    choices.remove();
+    fold.replaceWith(field);
+  });
+  if (folds.length) quiz.append(score);
 
   // An exercise whose check is plain Python (tag `in-page`) is written and checked in the page, too, by the interpreter
   // of the editor (playground.html): in a worker, so that an endless loop can be ended.

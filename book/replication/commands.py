@@ -83,11 +83,29 @@ def notebook_command(
 
 
 @app.command("grade")
-def grade_command(scores: Annotated[Path, typer.Argument(help="a file that the editor in a page saved")]) -> None:
-    """Judge a detector that was written in a page of the book, on the texts whose labels the page does not have."""
+def grade_command(
+    submissions: Annotated[
+        list[Path], typer.Argument(help="files that the editor in a page saved, or folders of them")
+    ],
+) -> None:
+    """Rank detectors that were written in a page of the book, on the texts whose labels the page does not have."""
+    from mialib.commands.output import as_columns
     from replication.studies import playground
 
-    say(f"AUC on the other texts: {playground.grade(scores)}")
+    names = {  # by file: as it was given, or what is below a folder
+        path: str(path.relative_to(given) if given.is_dir() else given)
+        for given in submissions
+        for path in (sorted(filter(Path.is_file, given.rglob("*"))) if given.is_dir() else [given])
+    }
+    judged, refused = playground.grade(names)
+    for path, why in refused.items():
+        say(f"not judged: {names[path]}: {why}", err=True)
+    if not judged:
+        raise ValueError("no file of scores was judged")
+    ranked = sorted(judged, key=lambda path: -judged[path].estimate)
+    places = {path: 1 + sum(of.estimate > judged[path].estimate for of in judged.values()) for path in ranked}
+    columns = {"place": {names[path]: str(places[path]) for path in ranked}}
+    say(as_columns(columns | {"AUC on the other texts": {names[path]: str(judged[path]) for path in ranked}}))
 
 
 @app.command()
@@ -120,12 +138,12 @@ def slides_command(
     pages: Annotated[
         list[str] | None, typer.Argument(metavar="[PAGE]...", help="pages in the order to show; default: the book's")
     ] = None,
-    lesson: Annotated[int | None, typer.Option(min=1, help="only the pages of this lesson plan, in its order")] = None,
+    lesson: Annotated[int | None, typer.Option(min=1, help="the slides of this lesson, with notes")] = None,
     output: Annotated[Path, typer.Option("--output", dir_okay=False, help="the HTML file to write")] = Path(
         "slides.html"
     ),
 ) -> None:
-    """Write the figures of a finished build as slides, each with its caption: one HTML file that needs no other."""
+    """Write a lesson, or all figures and equations of a finished build, as slides: one HTML file without others."""
     from mialib.store import atomic_path
     from replication.pipeline import slides as slide_show
     from replication.pipeline.notebooks import clone
@@ -134,35 +152,45 @@ def slides_command(
     if pages and lesson:
         raise ValueError("give pages or --lesson, not both")
     folder, of_book = clone() / "book" / "pages", load_profile().notebooks
-    wanted = pages or (slide_show.lesson_pages(lesson) if lesson else list(of_book))
-    check_names(wanted, of_book, "the book has no page of a notebook")
-    files = [folder / f"{page}.ipynb" for page in wanted]
-    for missing in (file for file in files if not file.is_file()):
-        logging.info("%s: left out, since it has not run", missing.stem)
-    shown = [slide for file in files if file.is_file() for slide in slide_show.slides_of(file)]
+    if lesson:
+        title, shown = slide_show.lesson(lesson, folder)
+    else:
+        check_names(pages or (), of_book, "the book has no page of a notebook")
+        files = [folder / f"{page}.ipynb" for page in pages or of_book]
+        for missing in (file for file in files if not file.is_file()):
+            logging.info("%s: left out, since it has not run", missing.stem)
+        title = "Was this text in the training data?"
+        shown = [slide for file in files if file.is_file() for slide in slide_show.slides_of(file)]
     if not shown:
         raise ValueError(f"{folder} holds no figure of these pages: run `mialib build` first")
-    title = "Was this text in the training data?" + (f" Lesson {lesson}" if lesson else "")
     with atomic_path(output) as temporary:
         temporary.write_text(slide_show.slides(shown, title), encoding="utf-8")
-    n_equations = sum(bool(slide.equation) for slide in shown)
-    say(f"{output}: {len(shown) - n_equations} figures and {n_equations} equations")
+    say(f"{output}: {len(shown)} slides")
 
 
 @app.command()
 def pdf(
-    output: Annotated[Path, typer.Option("--output", dir_okay=False, help="the PDF to write")] = Path("book.pdf"),
+    lesson: Annotated[int | None, typer.Option(min=1, help="the slides of this lesson with their notes")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", dir_okay=False, help="the PDF to write; default: book.pdf or lesson1.pdf")
+    ] = None,
 ) -> None:
-    """Print the finished book as one PDF, by this machine's browser: folded text is open, folded code is left out."""
+    """Print the finished book, or a lesson, by this machine's browser: folds are open, folded code is left out."""
+    from replication.pipeline import slides as slide_show
     from replication.pipeline.needs import book_index, check_pages
     from replication.pipeline.notebooks import clone
-    from replication.pipeline.pdf import print_book
+    from replication.pipeline.pdf import print_book, print_page
     from replication.profile import load_profile
 
-    profile = load_profile()
-    html = (clone() / book_index(profile.name)).parent
-    check_pages(html, profile)
-    print_book(html, [page.file for page in profile.pages], output)
+    profile, root = load_profile(), clone()
+    output = output or Path(f"lesson{lesson}.pdf" if lesson else "book.pdf")
+    if lesson:
+        title, shown = slide_show.lesson(lesson, root / "book" / "pages")
+        print_page(slide_show.slides(shown, title, on_paper=True), output.with_suffix(".html"), output)
+    else:
+        html = (root / book_index(profile.name)).parent
+        check_pages(html, profile)
+        print_book(html, [page.file for page in profile.pages], output)
     say(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
 
 

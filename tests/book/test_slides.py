@@ -1,5 +1,6 @@
-"""Slides and the list of figures hold what the executed pages show, in the book's order."""
+"""Slides hold what the executed pages show, a lesson's also what is said; the list of figures has the book's order."""
 
+import json
 import re
 import shutil
 from base64 import b64decode
@@ -10,8 +11,11 @@ from typer.testing import CliRunner
 
 from mialib.store import ROOT, write_json
 from replication.commands import app
-from replication.pipeline import slides
+from replication.pipeline import pdf, slides
 
+BUILT = ROOT / "book" / "pages"
+TEACHING = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8")
+LESSONS = {int(n): title for n, title in re.findall(r"^## (?=Lesson (\d+))(.*)", TEACHING, re.M)}
 SVG = '<svg viewBox="0 0 {} {}" xmlns="http://www.w3.org/2000/svg"></svg>'
 
 
@@ -70,8 +74,72 @@ def test_the_command_shows_pages_in_the_order_given_and_says_which_have_not_run(
         )
     caplog.set_level("INFO")
     run = CliRunner().invoke(app, ["slides", "index", "lab", "claims", "--output", str(tmp_path / "s.html")])
-    assert "2 figures and 0 equations" in run.stdout and "lab: left out" in caplog.text
+    assert "2 slides" in run.stdout and "lab: left out" in caplog.text
     assert re.findall(r"<h1>(\w+)</h1>", (tmp_path / "s.html").read_text(encoding="utf-8")) == ["Start", "Claims"]
+
+
+@pytest.fixture(scope="module")
+def drawn_pages(tmp_path_factory):
+    """The pages as they are before a build, but each figure is drawn."""
+    folder = tmp_path_factory.mktemp("pages")
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        for cell in notebook["cells"]:
+            if "figure" in cell["metadata"].get("mystnb", {}):
+                cell["outputs"] = [{"data": {"image/svg+xml": SVG.format(4, 3)}}]
+        write_json(folder / path.name, notebook)
+    return folder
+
+
+@pytest.mark.parametrize("number", LESSONS)
+def test_a_lessons_slides_say_one_thing_each_and_last_as_long_as_its_plan(number, drawn_pages):
+    title, deck = slides.lesson(number, drawn_pages)
+    plan = TEACHING.split(f"## {title}\n")[1].split("\n## ")[0]
+    minutes = [list(map(int, re.match(r"\*\*(\d+)–(\d+) min\.\*\* .", slide.notes).groups())) for slide in deck]
+    starts = {start for start, _ in minutes}
+    assert {int(start) for start in re.findall(r"^\| (\d+)–", plan, re.M)} <= starts
+    assert str(minutes[-1][1]) == re.findall(r"^\| \d+–(\d+)", plan, re.M)[-1]
+    for slide in deck:
+        said = re.sub(r"<(table|small|pre)\b.*?</\1>|\\\[.*?\\\]|<[^>]*>", " ", slide.body, flags=re.S)
+        assert 0 < len(said.split()) <= 60 or "<img" in slide.body, slide.page
+    assert any("probability that a random member scores above a random non-member" in slide.body for slide in deck)
+    assert "?" in deck[0].page and "remember" in deck[-1].page
+    html = slides.slides(deck, title)
+    assert html.count("<section") == len(deck) + 1 and html.count("<aside") == len(deck)
+
+
+def test_a_slide_has_a_pages_figure_with_its_caption_and_a_function_without_its_docstring(page, tmp_path, monkeypatch):
+    notebook = json.loads(page.read_text(encoding="utf-8"))
+    code = 'def half(x):\n    """Half of x."""\n    return x / 2\n\n\nassert half(4) == 2'
+    notebook["cells"].append({"cell_type": "code", "metadata": {"tags": ["method"]}, "source": code, "outputs": []})
+    write_json(page, notebook)
+    (tmp_path / "lessons.md").write_text(
+        "<!-- of nobody -->\n\n# Lesson 1: One\n\n## Look (3 min)\n\n![](made#fig-first)\n\n> Say $k$.\n> Wait.\n\n"
+        "## Code (2 min)\n\n```{method} made\nhalf\n```\n\n# Lesson 2: Two\n\n## Code (4 min)\n\n## Lab (1 min)\n\n"
+        "![](lab#fig)\n\n# Lesson 3: Three\n\n## Code (4 min)\n"
+    )
+    monkeypatch.setattr(slides, "LESSONS", tmp_path / "lessons.md")
+    title, (look, made) = slides.lesson(1, tmp_path)
+    assert title == "Lesson 1: One" and look.notes == "**0–3 min.** Say $k$. Wait." and made.notes == "**3–5 min.** "
+    assert "base64" in look.body and "AUC against" in look.body and 'alt="dots, &#34;framed&#34;"' in look.body
+    shown = re.sub("<[^>]*>", "", made.body)
+    assert shown.strip() == "def half(x):\n    return x / 2"
+    assert slides.lesson(3, tmp_path)[1][0].body == made.body, "of the same title"
+    with pytest.raises(ValueError, match="lab has not run"):
+        slides.lesson(2, tmp_path)
+    with pytest.raises(ValueError, match="there are: 1, 2, 3"):
+        slides.lesson(4, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(map(shutil.which, pdf.BROWSERS)), reason="no browser on this machine")
+@pytest.mark.skipif(not BUILT.is_dir(), reason="no built book here: run `make book` first")
+@pytest.mark.parametrize("number", LESSONS)
+def test_a_lesson_is_printed_on_a_few_sheets(number, tmp_path):
+    run = CliRunner().invoke(app, ["pdf", "--lesson", str(number), "--output", str(tmp_path / "l.pdf")])
+    assert run.exit_code == 0 and f"{tmp_path / 'l.pdf'}: " in run.stdout.replace("\n", "")
+    assert 3 <= (tmp_path / "l.pdf").read_bytes().count(b"/Type /Page\n") <= 12
+    assert [path.name for path in tmp_path.iterdir()] == ["l.pdf"]
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from mialib.store import ROOT
 from replication.commands import app
 from replication.pipeline import theme
-from replication.pipeline.slides import TEACHING
 from replication.pipeline.student import (
     CHECK,
     EXERCISE,
@@ -32,6 +31,7 @@ from replication.studies import playground
 
 matplotlib.use("Agg")
 BUILT = ROOT / "build" / "lab" / "results"
+TEACHING = ROOT / "book" / "teaching.md"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SECRET = "forty-two"
 
@@ -91,7 +91,11 @@ def test_a_pages_exercises_hide_their_solutions_and_students_get_none_of_them(pa
     source, student = read(path), student_notebook(read(path), "student")
     check_exercises(source["cells"])
     text = "\n".join("".join(c["source"]) for c in source["cells"] if c["cell_type"] == "markdown")
-    n_exercises = len(re.findall(r"^`{3,}\{admonition\} Exercise", text, re.M))
+    titles = re.findall(r"^`{3,}\{admonition\} (Exercise.*)", text, re.M)
+    n_exercises = len(titles)
+    assert [
+        title for title in titles if not re.match(r"Exercise( \d)? \((easy|middle|hard), \d+ min\)(: \S|$)", title)
+    ] == []
     if path.stem not in WITHOUT_EXERCISES:
         assert n_exercises >= 3 and tagged(source, CHECK) and len(solutions_of(source)) >= n_exercises
     solved, before = lines_of(solutions_of(source)), lines_of("".join(cell["source"]) for cell in source["cells"])
@@ -247,7 +251,10 @@ def test_no_secret_is_left_for_students_and_none_is_lost_for_teachers(text):
         ("Tiles:\n\n```{glue} tiles\n```\n\nThen.", "Tiles:\n\n\nThen."),
         ("{index}`tokens <!token>`; see [](lab), [it](../glossary#auc)", "tokens; see *The lab*, it"),
         ("an AUC of {glue:text}`auc:.3f`", "an AUC of `auc`"),
-        ("```{admonition} Exercise: why?\n:class: tip\n- `x[0](y)`\n```", "> **Exercise: why?**\n>\n> - `x[0](y)`"),
+        (
+            "```{admonition} Exercise (easy, 5 min): why?\n:class: tip\n- `x[0](y)`\n```",
+            "> **Exercise (easy, 5 min): why?**\n>\n> - `x[0](y)`",
+        ),
         ("````{dropdown} More\n```python\nrows[i](k)\n```\n````", "**More.**\n\n```python\nrows[i](k)\n```"),
     ],
 )

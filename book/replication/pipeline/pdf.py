@@ -1,4 +1,4 @@
-"""The finished book as one PDF: the pages' articles in one file of HTML, which a browser prints."""
+"""HTML as a PDF, by a browser: all articles of the finished book, or a lesson's slides with their notes."""
 
 import os
 import re
@@ -18,17 +18,21 @@ FLAGS += ("--virtual-time-budget=300000",)  # the milliseconds that MathJax may 
 
 def print_book(html: Path, pages: Sequence[str], output: Path) -> None:
     """Print a finished book; ValueError where this machine has no browser, or it fails."""
+    print_page(one_page(html, pages), html / "whole_book.html", output)
+
+
+def print_page(text: str, path: Path, output: Path) -> None:
+    """Print one page of HTML, which is at `path` meanwhile; ValueError as above."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise ValueError(f"a PDF takes a browser, and none is installed here: install one of {', '.join(BROWSERS)}")
-    whole = html / "whole_book.html"
-    whole.write_text(one_page(html, pages), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     as_root = ["--no-sandbox"] if hasattr(os, "geteuid") and not os.geteuid() else []  # there is no sandbox for root
     try:
-        given = [*FLAGS, *as_root, f"--print-to-pdf={output.resolve()}", whole.as_uri()]
+        given = [*FLAGS, *as_root, f"--print-to-pdf={output.resolve()}", path.resolve().as_uri()]
         done = subprocess.run([browser, *given], capture_output=True, text=True, timeout=1200)
     finally:
-        whole.unlink()
+        path.unlink()
     if done.returncode or not output.is_file():
         raise ValueError(f"{browser} printed no PDF: {done.stderr.strip()[-500:]}")
 

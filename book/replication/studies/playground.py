@@ -124,16 +124,23 @@ def known_aucs(inputs: Inputs) -> dict[str, float]:
     return {DETECTORS[name].label: auc(inputs.labels, of) for name, of in scores.items() if of is not None}
 
 
-def grade(path: Path) -> Interval:
-    """The AUC of a saved file of scores on the half without labels; ValueError for a file of other texts."""
+def grade(paths: Iterable[Path]) -> tuple[dict[Path, Interval], dict[Path, str]]:
+    """The AUC of each saved file of scores on the half without labels; and of the others why they can't be judged."""
     benchmark = load_benchmark(BENCHMARK)
     _, second = halves_of(benchmark.texts, benchmark.labels)
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        is_of_these = saved["texts"] == hash_texts([benchmark.texts[i] for i in second])
-        scores = np.array(saved["scores"], float)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path}: not a file of scores that the editor in a page saved ({error!r})") from None
-    if not is_of_these or scores.shape != second.shape:
-        raise ValueError(f"{path}: these scores are of other texts than {BENCHMARK}'s; save them again from this book")
-    return auc_interval(benchmark.labels[second], scores)
+    texts, labels = hash_texts([benchmark.texts[i] for i in second]), benchmark.labels[second]
+    judged, refused = dict[Path, Interval](), dict[Path, str]()
+    for path in paths:
+        try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            scores, is_of_these = np.array(saved["scores"], float), saved["texts"] == texts
+        except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+            refused[path] = f"not a file of scores that the editor in a page saved ({error!r})"
+            continue
+        if not is_of_these or scores.shape != labels.shape:
+            refused[path] = f"these scores are of other texts than {BENCHMARK}'s; save them again from this book"
+        elif not np.isfinite(scores).all():
+            refused[path] = "a score is not a finite number"
+        else:
+            judged[path] = auc_interval(labels, scores)
+    return judged, refused
