@@ -9,12 +9,12 @@ INSTALLED = .venv/installed
 
 BUILD = $(BIN)/mialib build --profile $(PROFILE) --only "$(ONLY)" --cores $(CORES)
 
-.PHONY: help install plan book page lab slurm test test-slow lint record lock clean
+.PHONY: help install plan book page lab slurm test test-slow lint record lock release clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(INSTALLED): requirements.lock pyproject.toml setup.py audit/pyproject.toml book/pyproject.toml book/setup.py
+$(INSTALLED): requirements.lock pyproject.toml setup.py audit/pyproject.toml audit/setup.py book/pyproject.toml book/setup.py
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --requirement requirements.lock
 	$(BIN)/pip install --quiet --no-deps --editable . --editable ./audit --editable ./book
@@ -59,6 +59,10 @@ lock:  ## write requirements.lock again, from the ranges of the three packages
 	build/lock/bin/pip install --quiet $$(grep '^torch==' requirements.lock) && build/lock/bin/pip install --quiet ".[dev]" ./audit ./book
 	{ echo "# Exact pins, written by \`make lock\` from the ranges of the three packages."; \
 	  build/lock/bin/pip freeze --exclude mialib --exclude mialib-audit --exclude mialib-replication | grep -v ' @ ' | sed 's/+cpu//'; } > requirements.lock
+
+release: lint test book test-slow  ## after all checks: sdists and wheels in build/release, and the tag of pyproject.toml's version
+	$(BIN)/pip install --quiet "setuptools>=77" twine
+	$(BIN)/python tools/release.py build/release --tag
 
 clean:  ## remove everything that was computed (the environment stays)
 	rm -rf build book/pages .snakemake
