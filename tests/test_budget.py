@@ -21,15 +21,15 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/reports": 413,
     "mialib/shared": 366,
     "mialib_audit": 1050,
-    "replication": 3790,
+    "replication": 3840,
     "replication/builders": 1520,
     "replication/claims": 1770,
     "replication/lab": 2100,
-    "replication/pipeline": 1755,
+    "replication/pipeline": 1790,
     "replication/remote": 638,
-    "replication/studies": 2710,
+    "replication/studies": 2740,
 }
-TEST_LINES = 21_150
+TEST_LINES = 21_350
 MODULES = [path for of in FOLDERS.values() for path in of.rglob("*.py")]
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 
