@@ -182,7 +182,7 @@ class TestInABrowser:
                 found,
             ).groups()
             assert name == "dc_pdd" or where == f"level with {mialib.detectors.DETECTORS[name].label}"
-            assert ("Minus that of Min-K%++ Prob" in found) == (name != "min_k++")
+            assert ("Difference from Min-K%++ Prob" in found) == (name != "min_k++")
             assert abs(float(auc) - mialib.auc(inputs.labels[first], scores[first])) < 0.0015, name
             assert abs(known[mialib.detectors.DETECTORS[name].label] - float(auc)) < 0.00051 + 0.001 * (
                 name == "dc_pdd"
@@ -201,7 +201,7 @@ class TestInABrowser:
         assert str(mialib.auc_interval(inputs.labels[first], scores)) in found
         rounded = playground.on_page(inputs)[1].take(np.arange(len(first)), "first")
         rival = mialib.compare_auc(inputs.labels[first], scores, mialib.detect("min_k++", rounded.stats))
-        assert f"Minus that of Min-K%++ Prob: {rival.difference}, Min-K%++ Prob leads." in found
+        assert f"Difference from Min-K%++ Prob: {rival.difference}; Min-K%++ Prob leads." in found
         assert "Below 0.5" in said(tab, "def score(row):\n    return -sum(row.log_prob)")
 
     @pytest.mark.parametrize(
