@@ -29,7 +29,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 638,
     "replication/studies": 2710,
 }
-TEST_LINES = 21_150
+TEST_LINES = 21_350
 MODULES = [path for of in FOLDERS.values() for path in of.rglob("*.py")]
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 
