@@ -17,5 +17,5 @@ for model in sys.argv[1:] or ["lab/en-25k", "lab/en-100k"]:
     parameters = {"models": model, "benchmarks": "lab/en", "out": str(out.with_suffix(".json"))}
     papermill.execute_notebook(PAGE, out.with_suffix(".ipynb"), parameters, progress_bar=False)
     for result in json.loads(out.with_suffix(".json").read_text(encoding="utf-8"))["results"]:
-        if result["metric"] == "auc":
+        if result["metric"] == "auc" and result["ours"] is not None:
             print(model, result["row"], f"{result['ours']:.3f} [{result['low']:.3f}, {result['high']:.3f}]")
