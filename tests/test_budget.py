@@ -21,7 +21,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/reports": 413,
     "mialib/shared": 366,
     "mialib_audit": 1050,
-    "replication": 3860,
+    "replication": 3890,
     "replication/builders": 1520,
     "replication/claims": 1790,
     "replication/lab": 2100,
@@ -29,7 +29,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 638,
     "replication/studies": 2740,
 }
-TEST_LINES = 21_220
+TEST_LINES = 21_600
 MODULES = [path for of in FOLDERS.values() for path in of.rglob("*.py")]
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

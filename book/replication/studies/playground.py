@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from IPython.display import HTML
@@ -113,7 +114,9 @@ def on_page(inputs: Inputs) -> tuple[str, Inputs]:
     """The numbers that the page holds of both halves' texts: packed, and as inputs, rounded as there."""
     selection = inputs.take(np.concatenate(halves_of(inputs.texts, inputs.labels)), BENCHMARK)
     packed, rounded = pack(token_columns(selection.stats, selection["frequency"].log_probability))
-    columns: dict[str, Any] = {name: rounded[name].astype(np.float32) for name in ("log_prob", "entropy", "log_prob_var")}
+    columns: dict[str, Any] = {
+        name: rounded[name].astype(np.float32) for name in ("log_prob", "entropy", "log_prob_var")
+    }
     return packed, selection.given(stats=replace(selection.stats, **columns))
 
 
