@@ -134,7 +134,9 @@ document.addEventListener("DOMContentLoaded", () => {
       if (changed === value.slice(from, end)) return;
       editor.setSelectionRange(from, end);
       insert(changed);
+      const caret = Math.max(from, selectionStart - (end - from - changed.length));
       if (selectionStart < selectionEnd) editor.setSelectionRange(from, from + changed.length);
+      else editor.setSelectionRange(caret, caret);
     };
     let leaves = false;
     editor.addEventListener("keydown", (event) => {
