@@ -2,7 +2,7 @@
 
 view_text, view_inputs   a text and its statistics -> TokenView: a strip's tokens, their shades and numbers
 fragment                 strips with a legend, for a notebook's output or any other page: with its style, without script
-slider                   texts under Min-K% Prob, with a slider for k and a script that frames the tokens that count
+slider_for_k             texts under Min-K% Prob, with a slider for k and a script that frames the tokens that count
 page, write_page         an HTML file for several texts: `mialib view`
 
 A strip's text content is the text itself, letter by letter. A token's shade and the length of the bar below it encode
@@ -344,7 +344,7 @@ def fragment(views: Mapping[str, TokenView]) -> str:
     return str(_macros().fragment(views))
 
 
-def slider(inputs: Inputs, texts: Mapping[str, int], tokenizer: PreTrainedTokenizerBase, k: float) -> str:
+def slider_for_k(inputs: Inputs, texts: Mapping[str, int], tokenizer: PreTrainedTokenizerBase, k: float) -> str:
     """Strips of a benchmark's texts under Min-K% Prob, {title: number}, with a slider over KS that stands at `k`.
 
     Moved, it frames the lowest k% of the tokens and says the scores and the AUC over all texts.
