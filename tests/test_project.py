@@ -116,7 +116,10 @@ def draws(tree):
     """Whether a cell calls a function of `figures` outside of what it defines."""
     nodes = [node for top in tree.body if not isinstance(top, ast.FunctionDef) for node in ast.walk(top)]
     calls = [node.func for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    return any(isinstance(f.value, ast.Name) and f.value.id == "figures" and f.attr not in ("use_style", "in_words") for f in calls)
+    return any(
+        isinstance(f.value, ast.Name) and f.value.id == "figures" and f.attr not in ("use_style", "in_words")
+        for f in calls
+    )
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
