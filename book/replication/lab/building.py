@@ -184,4 +184,4 @@ def _licence(package: str) -> str:
     about = metadata(package.partition("==")[0])
     classifiers = [line for line in about.get_all("Classifier") or () if line.startswith("License")]
     classified = ", ".join(line.rpartition(" :: ")[2] for line in classifiers)
-    return about["License-Expression"] or classified or (about["License"] or "see the package").splitlines()[0]
+    return about.get("License-Expression") or classified or (about.get("License") or "see the package").splitlines()[0]
