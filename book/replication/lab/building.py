@@ -181,7 +181,8 @@ def data_card(corpora: Sequence[dict[str, Any]], models: Sequence[dict[str, Any]
 
 
 def _licence(package: str) -> str:
-    about = metadata(package.partition("==")[0])
-    classifiers = [line for line in about.get_all("Classifier") or () if line.startswith("License")]
+    about = metadata(package.partition("==")[0]).json
+    classifiers = [line for line in about.get("classifier", ()) if line.startswith("License")]
     classified = ", ".join(line.rpartition(" :: ")[2] for line in classifiers)
-    return about.get("License-Expression") or classified or (about.get("License") or "see the package").splitlines()[0]
+    said = about.get("license_expression") or classified or about.get("license") or "see the package"
+    return str(said).splitlines()[0]
