@@ -233,7 +233,7 @@ def test_the_first_key_offers_a_way_past_the_contents(opened):
 
 def test_a_fold_is_named_by_what_it_says(opened):
     with opened(HEATMAPS) as tab:
-        for fold in tab.locator("details.hide summary").all():
+        for fold in tab.locator("details.hide > summary").all():
             assert fold.get_attribute("aria-label") is None and fold.inner_text().startswith(("All code", "Solution"))
 
 
