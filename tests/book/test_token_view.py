@@ -197,7 +197,7 @@ def test_a_key_moves_k_and_other_tokens_are_framed(scored, tokenizer, tmp_path):
             page.get_by_role("slider").press(key)
             row = scored[HARD.index(MARKUP)]
             assert strip.locator(".mv-on").count() == max(1, int(len(row.log_prob) * k / 100))
-            assert f"k={k}" in page.locator(".mv-score").first.inner_text()
+            assert f"k = {k}" in page.locator(".mv-score").first.inner_text()
             lowest = strip.locator(".mv-t").nth(int(row.log_prob.argmin())).get_attribute("aria-label")
             assert lowest.endswith(f"; among the lowest {k}%")
         browser.close()
