@@ -35,8 +35,7 @@ from mialib.catalog.models import load_tokenizer
 from mialib.catalog.registry import KnownModel, find_model
 from mialib.catalog.sources import PassOptions, Source, find
 from mialib.frequency import TokenFrequency
-from mialib.passes.cache import count_or_load
-from mialib.passes.inputs import Target, inputs_of
+from mialib.passes.cache import count_or_load, score_cut_texts, score_or_load
 from mialib.store import hash_files, hash_texts
 from mialib.text import word_spans
 from mialib.token_stats import NUMBERS, TokenRow, TokenStats
@@ -48,7 +47,8 @@ REAL = "real/"  # how the names begin
 FOLDER = BOOK_DATA / "recorded" / "real"
 TEXTS = "texts.parquet"
 PLACE = re.compile(r"(\d+)\.([\w-]+)\.(\d+):")  # number of the text, benchmark, number of words
-BENCHMARKS = ("wikimia-32", "wikimia-64", "wikimia-128", "wikimia-256", "arxiv_mia")
+# The longest first, whose beginnings the others are (`score_nested`).
+BENCHMARKS = ("wikimia-256", "wikimia-128", "wikimia-64", "wikimia-32", "arxiv_mia")
 CORPORA = (  # DC-PDD's
     *("wordfreq/en", "wordfreq/en:10M", "installed/licences", "installed/licences:30k", "installed/licences:300k"),
     *("lab/en", "lab/en:30k", "lab/en:100k", "lab/en:300k"),
@@ -254,15 +254,16 @@ def record_passes(models: Sequence[str], benchmarks: Sequence[str], corpora: Seq
     Passes and counts are cached; `mialib score` makes them beforehand.
     """
     for model in models:
-        stem = stem_of(model)
+        stem, passes = stem_of(model), list[tuple[tuple[str, ...], TokenStats]]()
         counts = [count_or_load(corpus, model) for corpus in corpora]
         for name in benchmarks:
             benchmark = load_benchmark(name)
-            inputs = inputs_of(Target(model=model, benchmark=name), benchmark)
             folder = FOLDER / name
             yield _write_texts(folder / TEXTS, benchmark)
-            stats, hidden = hide_tokens(inputs.stats, counts)
-            lowercase = inputs["lowercase"]
+            for texts in (benchmark.texts, tuple(map(str.lower, benchmark.texts))):
+                passes.append((texts, score_nested(model, texts, passes)))
+            (_, scored), (_, lowercase) = passes[-2:]
+            stats, hidden = hide_tokens(scored, counts)
             if stats.n_cut.any() or lowercase.n_cut.any():
                 raise ValueError(
                     f"{model} reads {stats.provenance['max_tokens']} tokens, and a text of {name} has more"
@@ -271,8 +272,8 @@ def record_passes(models: Sequence[str], benchmarks: Sequence[str], corpora: Seq
             columns |= {"token_ids": stats.token_ids, "lower_log_prob": halves(lowercase.log_prob, "lower_log_prob")}
             offsets = dict.fromkeys(columns, stats.offsets) | {"lower_log_prob": lowercase.offsets}
             for column, of, texts in (
-                ("n_tokens", inputs.stats, benchmark.texts),
-                ("lower_n_tokens", lowercase, [text.lower() for text in benchmark.texts]),
+                ("n_tokens", scored, benchmark.texts),
+                ("lower_n_tokens", lowercase, passes[-1][0]),
             ):
                 ends = tokens_after_words(model, texts, of)
                 columns[column] = np.concatenate(ends)
@@ -282,6 +283,26 @@ def record_passes(models: Sequence[str], benchmarks: Sequence[str], corpora: Seq
         made = {"corpora": list(corpora), "tokenizer": counts[0].tokenizer, **made_with()}
         of_corpora = {corpus: of.counts.astype(np.int32) for corpus, of in zip(corpora, hidden, strict=True)}
         yield write_table(pa.table(of_corpora), FOLDER / f"{stem}-counts.parquet", made)
+
+
+def score_nested(model: str, texts: Sequence[str], passes: Sequence[tuple[Sequence[str], TokenStats]]) -> TokenStats:
+    """A pass over texts, of which those that begin a text of earlier passes take its statistics.
+
+    The texts of WikiMIA's 32 words begin those of 64, these those of 128, and these those of 256.
+    """
+    rows = dict[int, TokenRow]()
+    for whole, stats in passes:
+        ends = {i: j for i, text in enumerate(texts) for j, other in enumerate(whole) if other.startswith(text)}
+        if ends := {i: j for i, j in ends.items() if i not in rows}:
+            cut, _ = score_cut_texts(model, stats.take(list(ends.values())), [texts[i] for i in ends])
+            rows |= dict(zip(ends, cut, strict=True))
+    n_cut, about = np.zeros(len(texts), np.int32), passes[0][1].provenance if passes else {}
+    if left := [i for i in range(len(texts)) if i not in rows]:
+        scored = score_or_load(model, [texts[i] for i in left])
+        rows |= dict(zip(left, scored, strict=True))
+        n_cut[left], about = scored.n_cut, scored.provenance
+    about = about | {"texts": hash_texts(texts), "lowercased": hash_texts(map(str.lower, texts)), "n_texts": len(texts)}
+    return TokenStats.from_rows([rows[i] for i in range(len(texts))], n_cut=n_cut, provenance=about)
 
 
 def stem_of(model: str) -> str:

@@ -65,6 +65,20 @@ def test_at_any_length_too(recorded):
         assert_alike(load_inputs(ours.but(n_words=n_words)), load_inputs(live.but(n_words=n_words)))
 
 
+def test_a_text_that_begins_a_scored_one_needs_no_pass(model_folder, monkeypatch):
+    whole, model = (SAID, " ".join(WORDS[::-1])), str(model_folder)
+    begun = (" ".join(WORDS[5:8]), "By people", *(" ".join(WORDS[:n]) for n in (3, 9)))
+    passes, asked, score_or_load = [(whole, real.score_or_load(model, whole))], [], real.score_or_load
+    live = score_or_load(model, begun)
+    monkeypatch.setattr(real, "score_or_load", lambda model, texts: asked.append(texts) or score_or_load(model, texts))
+    nested = real.score_nested(model, begun, passes)
+    assert asked == [[text for text in begun if not SAID.startswith(text)]]
+    np.testing.assert_array_equal(nested.token_ids, live.token_ids)
+    np.testing.assert_allclose(nested.log_prob, live.log_prob, atol=1e-5)
+    for key in ("texts", "lowercased"):
+        assert nested.provenance[key] == live.provenance[key]
+
+
 def test_no_text_and_no_token_id_is_recorded(recorded):
     live, ours = (load_inputs(target) for target in recorded[:2])
     assert not {*" ".join(live.texts).split()} & {*" ".join(ours.texts).split()}
