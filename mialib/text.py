@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from numbers import Integral
@@ -85,9 +86,9 @@ def language_of(texts: Sequence[str]) -> str:
 def have_case(texts: Sequence[str]) -> bool:
     """Whether lowercasing changes texts: most of their letters have two cases, and some text has a capital."""
     sample = "".join(text[:SAMPLE_CHARACTERS] for text in texts[:SAMPLE_TEXTS])
-    letters = [letter for letter in sample if letter.isalpha()]
-    n_cased = sum(letter.lower() != letter.upper() for letter in letters)
-    return 2 * n_cased > len(letters) and any(text != text.lower() for text in texts)
+    letters = {letter: n for letter, n in Counter(sample).items() if letter.isalpha()}
+    n_cased = sum(n for letter, n in letters.items() if letter.lower() != letter.upper())
+    return 2 * n_cased > sum(letters.values()) and any(text != text.lower() for text in texts)
 
 
 def word_spans(text: str, language: str = "en") -> Iterator[tuple[int, int]]:
