@@ -144,6 +144,11 @@ def measure(
     return found
 
 
+def of_intervals(intervals: Mapping[str, Interval | None], column: str, metric: str = "auc") -> list[Result]:
+    """A result for each detector, or row by any name, whose interval was computed elsewhere."""
+    return [Result.of(row=label_of(name), column=column, metric=metric, interval=of) for name, of in intervals.items()]
+
+
 def too_few(n: int, needed: int) -> str:
     """What a table says in place of a number that n non-members are too few for: "needs 100"; else nothing."""
     return f"needs {needed}" if n < needed else ""
