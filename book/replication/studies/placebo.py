@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mialib.catalog.sources import find
 from mialib.detectors import FloatArray
 from mialib.metrics import Interval
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
@@ -52,11 +53,11 @@ def scores_as_in(paper: str, inputs: Inputs) -> dict[str, FloatArray]:
 
 
 def real_aucs(benchmarks: str) -> list[Result]:
-    """The AUC of each detector of the papers, with its settings, of each recorded model on each benchmark whose name
-    begins so."""
+    """The AUC of each detector of the papers, with its settings, of each recorded real model on each benchmark whose
+    name begins so; the lab's model is none."""
     found = []
     for model, benchmark in recorded_pairs():
-        if benchmark.startswith(benchmarks):
+        if benchmark.startswith(benchmarks) and find(model).known:
             inputs = load_inputs(Target(model=model, benchmark=benchmark, corpus=CORPORA[0]))
             found += measure(inputs.labels, score_all(inputs), inputs.target.column)
     return [result for result in found if result.ours is not None]
