@@ -144,6 +144,11 @@ def measure(
     return found
 
 
+def take(scores: Mapping[str, FloatArray | None], texts: ArrayLike) -> dict[str, FloatArray | None]:
+    """Each detector's scores of some of the texts."""
+    return {name: None if values is None else values[texts] for name, values in scores.items()}
+
+
 def too_few(n: int, needed: int) -> str:
     """What a table says in place of a number that n non-members are too few for: "needs 100"; else nothing."""
     return f"needs {needed}" if n < needed else ""
