@@ -144,7 +144,7 @@ def measure(
     return found
 
 
-def take(scores: Mapping[str, FloatArray | None], texts: ArrayLike) -> dict[str, FloatArray | None]:
+def take(scores: Mapping[str, FloatArray | None], texts: NDArray[Any]) -> dict[str, FloatArray | None]:
     """Each detector's scores of some of the texts."""
     return {name: None if values is None else values[texts] for name, values in scores.items()}
 
@@ -251,13 +251,16 @@ def curves(results: Iterable[Result], metric: str, x_of: dict[str, float]) -> di
     return lines
 
 
-def in_panels(
-    results: Iterable[Result], metric: str, place: Callable[[Result], tuple[str, str, str] | None]
-) -> dict[str, dict[str, dict[str, Interval]]]:
-    """Results as a figure's panels, {panel: {series: {row: interval}}}; `place` gives the three, or None for none."""
+# Panel, series and row of a result, or None; or a panel and a series for each column that is shown.
+Place = Callable[[Result], tuple[str, str, str] | None] | Mapping[str, tuple[str, str]]
+
+
+def in_panels(results: Iterable[Result], metric: str, place: Place) -> dict[str, dict[str, dict[str, Interval]]]:
+    """Results as a figure's panels, {panel: {series: {row: interval}}}, of those that have a place."""
     panels: dict[str, dict[str, dict[str, Interval]]] = {}
     for r in results:
-        if r.metric == metric and r.interval and (where := place(r)):
+        where = place(r) if callable(place) else (*place[r.column], r.row) if r.column in place else None
+        if r.metric == metric and r.interval and where:
             panel, series, row = where
             panels.setdefault(panel, {}).setdefault(series, {})[row] = r.interval
     return panels

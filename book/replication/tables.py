@@ -109,8 +109,8 @@ def results_in_parts(
     for i, part in enumerate(parts, start=1):
         which = f"part {i} of {len(parts)}" if len(parts) > 1 else ""
         named = ", ".join(filter(None, [scope, which])) if scope else which.capitalize()
-        table = results_table([r for r in chosen if r.column in part], metric, named, **options)
-        tables.append(table.rename(columns=headings or {}))
+        of_part = [r for r in chosen if r.column in part]
+        tables.append(results_table(of_part, metric, named, **options).rename(columns=headings or {}))
     return tables
 
 
