@@ -174,7 +174,7 @@ def lines_in_panels(
             axes.axhline(chance, **CHANCE)
         axes.set(title=panel_title(title), ylabel=ylabel if axes.get_subplotspec().is_first_col() else "")
     _set_apart(figure)
-    return _with_legend(figure, grid)
+    return with_legend(figure, grid)
 
 
 def _set_apart(figure: Figure) -> None:
@@ -226,7 +226,7 @@ def panel_title(name: str) -> str:
     return name if len(name) <= 34 else name.replace(" on ", "\non ")
 
 
-def _with_legend(figure: Figure, grid: NDArray[Any]) -> Figure:
+def with_legend(figure: Figure, grid: NDArray[Any]) -> Figure:
     """The figure with one legend of all panels, in as many columns as the page has room for, closed."""
     handles = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     labels = [in_words(label) for label in handles]
@@ -406,7 +406,7 @@ def dots_in_panels(
             axes.axhline(border, color="0.93", linewidth=0.8, zorder=0)
     grid[0][0].set_yticks(range(len(rows)), rows)
     grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
-    return _with_legend(figure, grid)
+    return with_legend(figure, grid)
 
 
 def jump(means: Mapping[date, Interval], at: date, found: float, placebos: Sequence[float], *, ylabel: str) -> Figure:

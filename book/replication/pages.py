@@ -35,11 +35,14 @@ BILLIONS_WITHOUT_GPU = 2  # the largest model that a processor scores in some ho
 
 
 def begin() -> None:
-    """Check papermill's parameters and show a user's errors without traceback; a page's first line. IPython only.
+    """Check papermill's parameters, and give errors, figures and tables the book's look; a page's first line.
 
     ValueError for a parameter that the page lacks. In a build, whose results go to `out`, `check_size` of its models:
     nobody waits days for a page.
     """
+    from replication.figures import use_style  # its imports take seconds
+
+    use_style()
     if shell := get_ipython():
         shell.set_custom_exc((ValueError, OSError, MemoryError), _show_error)
         for model in as_list(shell.user_ns.get("models")) if shell.user_ns.get("out") else ():

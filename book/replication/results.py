@@ -149,6 +149,11 @@ def of_intervals(intervals: Mapping[str, Interval | None], column: str, metric: 
     return [Result.of(row=label_of(name), column=column, metric=metric, interval=of) for name, of in intervals.items()]
 
 
+def take(scores: Mapping[str, FloatArray | None], texts: NDArray[Any]) -> dict[str, FloatArray | None]:
+    """Each detector's scores of some of the texts."""
+    return {name: None if values is None else values[texts] for name, values in scores.items()}
+
+
 def too_few(n: int, needed: int) -> str:
     """What a table says in place of a number that n non-members are too few for: "needs 100"; else nothing."""
     return f"needs {needed}" if n < needed else ""
@@ -251,13 +256,16 @@ def curves(results: Iterable[Result], metric: str, x_of: dict[str, float]) -> di
     return lines
 
 
-def in_panels(
-    results: Iterable[Result], metric: str, place: Callable[[Result], tuple[str, str, str] | None]
-) -> dict[str, dict[str, dict[str, Interval]]]:
-    """Results as a figure's panels, {panel: {series: {row: interval}}}; `place` gives the three, or None for none."""
+# Panel, series and row of a result, or None; or a panel and a series for each column that is shown.
+Place = Callable[[Result], tuple[str, str, str] | None] | Mapping[str, tuple[str, str]]
+
+
+def in_panels(results: Iterable[Result], metric: str, place: Place) -> dict[str, dict[str, dict[str, Interval]]]:
+    """Results as a figure's panels, {panel: {series: {row: interval}}}, of those that have a place."""
     panels: dict[str, dict[str, dict[str, Interval]]] = {}
     for r in results:
-        if r.metric == metric and r.interval and (where := place(r)):
+        where = place(r) if callable(place) else (*place[r.column], r.row) if r.column in place else None
+        if r.metric == metric and r.interval and where:
             panel, series, row = where
             panels.setdefault(panel, {}).setdefault(series, {})[row] = r.interval
     return panels

@@ -95,11 +95,13 @@ def _highest(results: Iterable[Result]) -> dict[str, float]:
 
 
 def results_in_parts(
-    results: Iterable[Result], metric: str, headings: Mapping[str, str], scope: str = "", *, is_contest: bool = True
+    results: Iterable[Result], metric: str, headings: Mapping[str, str] | None = None, scope: str = "", **options: bool
 ) -> list[pd.DataFrame]:
-    """`results_table` of the columns that have a heading, under it, in tables of as many as fit a page; where these are
-    several the scope says which part each is."""
-    chosen = [r for r in results if r.column in headings and r.metric == metric]
+    """`results_table` in tables of as many columns as fit a page; where these are several the scope says which part.
+
+    With `headings` only the columns that have one, under it.
+    """
+    chosen = [r for r in results if (headings is None or r.column in headings) and r.metric == metric]
     columns = list(dict.fromkeys(r.column for r in chosen))
     at_once = 2 if any(r.published_column for r in chosen) else 4
     parts = [columns[at : at + at_once] for at in range(0, len(columns), at_once)]
@@ -107,8 +109,8 @@ def results_in_parts(
     for i, part in enumerate(parts, start=1):
         which = f"part {i} of {len(parts)}" if len(parts) > 1 else ""
         named = ", ".join(filter(None, [scope, which])) if scope else which.capitalize()
-        table = results_table([r for r in chosen if r.column in part], metric, named, is_contest=is_contest)
-        tables.append(table.rename(columns=headings))
+        of_part = [r for r in chosen if r.column in part]
+        tables.append(results_table(of_part, metric, named, **options).rename(columns=headings or {}))
     return tables
 
 
@@ -136,6 +138,12 @@ def comparison_table(
     ]
     table = pd.DataFrame(rows, index=list(comparisons), columns=[claim, ONE_SEED])
     return table.rename_axis(columns=f"Paired comparisons: {claim}")
+
+
+def difference_table(rows: Mapping[str, Mapping[str, Comparison | None]], caption: str) -> pd.DataFrame:
+    """Paired differences with their intervals, {row: {column: comparison}}, without what one seed says of each."""
+    cells = {row: {name: str(c.difference) if c else DASH for name, c in of.items()} for row, of in rows.items()}
+    return text_table(cells, f"{caption} [95% interval]").fillna(DASH)
 
 
 def what_ran(ran: Iterable[Inputs | Mapping[str, Any]]) -> pd.DataFrame | None:

@@ -50,9 +50,8 @@ def test_the_surprising_tokens_of_classes_by_hand():
 def test_tails_overlaps_and_domains_are_kept_as_they_should():
     texts = tuple(f"One  two three,\nfour five six seven eight nine ten eleven {i}" for i in range(4))
     benchmark = Benchmark("made", texts, [1, 0, 1, 0], "r")
-    at = functions_of("surp_table_2")["segments_at"]
-    assert at(benchmark, 3, "head").document is None
-    assert at(benchmark, 3, "tail").document.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert benchmark.snippets(3, "head").document is None
+    assert benchmark.snippets(3, "tail").document.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     kept = functions_of("surp_table_3", max_overlap=0.4)["is_kept"](
         np.array([1, 0, 1, 0]), np.array([0.9, 0.3, 0, 0.5])
     )

@@ -55,7 +55,7 @@ class ProbeColumn:
 
     def on_test(self) -> dict[str, FloatArray | None]:
         """Every method's scores of the texts to judge on."""
-        return {row: None if of is None else of[self.test_idx] for row, of in self.scores.items()}
+        return results.take(self.scores, self.test_idx)
 
     def against_baselines(self, row: str) -> dict[str, Comparison]:
         """A method's AUC minus each applicable baseline's on the test texts."""
@@ -75,7 +75,7 @@ class ProbeColumn:
             domains = np.array(self.inputs.labelled.domains)
             check_names([domain], {*domains.tolist()}, f"{self.inputs.labelled.name} has no texts of")
             numbers = numbers[domains[numbers] == domain]
-        scores = {row: None if of is None else of[numbers] for row, of in self.scores.items()}
+        scores = results.take(self.scores, numbers)
         beside: dict[str, Any] = {"printed": printed(PAPER, items, published), "published_column": published}
         return results.measure(self.inputs.labels[numbers], scores, column, items, **beside)
 
