@@ -27,7 +27,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/lab": 2100,
     "replication/pipeline": 1845,
     "replication/remote": 638,
-    "replication/studies": 2740,
+    "replication/studies": 3040,
 }
 TEST_LINES = 21_600
 MODULES = [path for of in FOLDERS.values() for path in of.rglob("*.py")]
