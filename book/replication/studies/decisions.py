@@ -1,18 +1,21 @@
-"""How often a test calls a random set of texts members, with intervals: false alarms and power.
+"""What thresholds call members, and how often a test calls a random set of texts members, with intervals.
 
 A test is a function (n_below, n, level) -> calls: n_below (R, m) is how many of n known non-members score below each
 text of R sets, calls (R,) whether each set is called members.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import betabinom
 
-from mialib.calibration import clopper_pearson
+from mialib.calibration import clopper_pearson, decide, n_needed
 from mialib.metrics import FloatArray, Interval
+from replication import results
+from replication.results import Result
 
 Test = Callable[[NDArray[np.int64], int, float], NDArray[np.bool_]]
 
@@ -83,6 +86,35 @@ def power(
         interval = clopper_pearson(round(rate * POWER_DRAWS), POWER_DRAWS)  # where all draws agree, they are so many
         intervals[m] = Interval(interval.estimate, min(interval.low, a), max(interval.high, b))
     return intervals
+
+
+def too_few(n_known: int, fpr: float, is_confident: bool = False) -> str:
+    """What a table says where n known non-members are too few for a target FPR."""
+    return results.too_few(n_known, n_needed(fpr, is_confident=is_confident))
+
+
+def share_above(scores: FloatArray, threshold: float) -> Interval:
+    """The share of texts that a threshold calls members, with its interval over texts."""
+    return clopper_pearson(int((scores > threshold).sum()), len(scores))
+
+
+def called(
+    known: Mapping[str, FloatArray],
+    groups: Mapping[str, Mapping[str, FloatArray]],
+    fprs: Iterable[float],
+    note: str = "",
+) -> list[Result]:
+    """What each detector's threshold at each target FPR calls members among the known non-members and in groups."""
+    found = []
+    for (name, of_known), fpr in product(known.items(), fprs):
+        needs, shares = too_few(len(of_known), fpr), dict.fromkeys(["known", *groups])
+        if not needs:
+            decision = decide(of_known, fpr)
+            shares = {"known": decision.fpr}
+            shares |= {group: share_above(of[name], decision.threshold) for group, of in groups.items()}
+        fields = {"row": name, "column": f"{fpr:.3g} target{note}", "why": needs}
+        found += [Result.of(metric=f"called: {group}", interval=of, **fields) for group, of in shares.items()]
+    return found
 
 
 def expected_share(n_allowed: int, n_known: int, n_others: int) -> Interval:
