@@ -641,9 +641,7 @@ def readings() -> list[Reading]:
             lambda s: other_probe(s, lambda _, __, ours: -ours.scores),
         ),
         probe(
-            "probe, L2 penalty",
-            "C = 0.01, a stronger penalty",
-            lambda s: other_probe(s, partial(penalized, C=0.01)),
+            "probe, L2 penalty", "C = 0.01, a stronger penalty", lambda s: other_probe(s, partial(penalized, C=0.01))
         ),
         probe("probe, L2 penalty", "C = 100, a weaker one", lambda s: other_probe(s, partial(penalized, C=100.0))),
         probe(
