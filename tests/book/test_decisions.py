@@ -19,10 +19,9 @@ PAGE = functions_of("decisions")
 def test_drawn_sets_are_called_as_fishers_p_values_say():
     rng = np.random.default_rng(6)
     n_below = d.draw_sets(rng.normal(size=60), rng.normal(size=40) + 0.8, 20, 30, 100, rng)
-    fisher = PAGE["fisher"]
     for m in (5, 20):
         expected = [combine_pvalues((31 - of[:m]) / 31, method="fisher").pvalue <= 0.05 for of in n_below]
-        assert fisher(n_below[:, :m], 30, 0.05).tolist() == expected
+        assert d.fisher(n_below[:, :m], 30, 0.05).tolist() == expected
 
 
 def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
@@ -34,7 +33,7 @@ def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
     assert [str(r) for r in found if r.column == "0.01 target, noted"] == ["needs 99"] * 3
     assert [r.metric for r in found[:3]] == ["called: known", "called: held out", "called: members"]
     assert all(r.ours is not None for r in found if r.column != "0.01 target, noted")
-    assert PAGE["decision_table"](known, held_out, members, fprs)["threshold"].iloc[0] == "needs 99"
+    assert d.threshold_table(known, held_out, members, fprs)["threshold"].iloc[0] == "needs 99"
     assert PAGE["right_calls_table"](known, members, fprs).iloc[0].tolist() == ["needs 99"] * 3
     table = PAGE["p_value_table"](fprs, {"members": (members, known)}, "lab/en")
     assert table.iloc[0, 0] == "needs 99" and table.iloc[0, 1][0] == "0"

@@ -567,91 +567,83 @@ def unchosen(collected: Collected, *_: object) -> FloatArray:
 
 
 def readings() -> list[Reading]:
-    """What others do in each choice; `detector` where it concerns one alone."""
-    low, frequency, length = "SURP, low probability", "DC-PDD, frequency", "DC-PDD, length"
+    """What others do in each choice."""
     literal = "the literal equation, a ratio of perplexities (orders as a difference)"
     of_two: dict[str, Callable[..., float]] = {
         literal: lambda row, other: row.log_prob.mean() - other.log_prob.mean(),
         "ratio of summed losses": lambda row, other: -row.log_prob.sum() / other.log_prob.sum(),  # grows with tokens
     }
-    others = {"ref": "reference", "lowercase": "lowercase"}
-    runs, probe = partial(Reading, runs_model=True), partial(Reading, detector="Probe", runs_model=True)
     one_pass = ["ppl", "zlib", "min_k", "min_k++", "dc_pdd", "surp"]
+    probes: list[tuple[str, str, Callable[..., FloatArray]]] = [
+        ("standardization", "each split by its own statistics", lambda _, __, ours: ours.leaking.scores),
+        ("decision", "the literal rule: member where P is low", lambda _, __, ours: -ours.scores),
+        ("L2 penalty", "C = 0.01, a stronger penalty", partial(penalized, C=0.01)),
+        ("L2 penalty", "C = 100, a weaker one", partial(penalized, C=100.0)),
+        ("learning rate and layer", "the first learning rate, the last layer", unchosen),
+    ]
 
     def of_surp(*how: Any) -> Callable[[Setup], Scored]:
         return lambda s: each(s.whole, "surp", lambda row: surp(row, *how))
 
-    def of_pair(name: str, score: Callable[..., float]) -> Callable[[Setup], Scored]:
-        return lambda s: each(s.whole, name, score, others[name])
+    def of_pair(name: str, label: str, other: str) -> list[tuple[str, str, Callable[[Setup], Scored]]]:
+        makes = {words: lambda s, score=score: each(s.whole, name, score, other) for words, score in of_two.items()}
+        return [("Small Ref, Lowercase", f"{label}: {words}", make) for words, make in makes.items()]
 
-    return [
-        Reading(
-            "sign", "negated once too often: 1 − AUC", lambda s: (s.whole, {n: -of for n, of in s.whole.ours.items()})
-        ),
-        runs("first token", "no start token, so not scored", no_start_token),
-        Reading("first token", "start token, but the first is left out", first_token_left_out),
-        Reading(low, "⌊nk/100⌋ lowest by rank", of_surp("lowest by rank"), "surp"),
-        Reading(low, "k% of the range of log p", of_surp("low in the range"), "surp"),
-        Reading("SURP, no surprising token", "−100 nats", of_surp("below the percentile", -100.0), "surp"),
-        runs(
-            "Min-K%++ moments",
-            "plain mean and deviation over the vocabulary",
-            lambda s: other_pass(s, "unweighted", ["min_k++"]),
-            "min_k++",
-        ),
-        Reading(frequency, "raw counts: log(count + 1)", lambda s: dc_pdd(s, lambda n: np.log(n + 1)), "dc_pdd"),
-        Reading(frequency, "documents that hold the token", dc_pdd_of_documents, "dc_pdd"),
-        Reading("DC-PDD, logarithm", "base 2", lambda s: dc_pdd(s, lambda n: smoothed(n) / np.log(2)), "dc_pdd"),
-        Reading("DC-PDD, logarithm", "base 10", lambda s: dc_pdd(s, lambda n: smoothed(n) / np.log(10)), "dc_pdd"),
-        Reading(
-            "DC-PDD, |V|",
-            "tokens that the corpus holds",
-            lambda s: dc_pdd(s, lambda n: smoothed(n, int(np.count_nonzero(n)))),
-            "dc_pdd",
-        ),
-        Reading(
-            length, "DC-PDD whole, the others cut", lambda s: (s.cut, {"dc_pdd": s.whole.ours["dc_pdd"]}), "dc_pdd"
-        ),
-        Reading(
-            length,
-            "DC-PDD cut, the others whole",
-            lambda s: (s.cut, s.whole.ours | {"dc_pdd": s.cut.ours["dc_pdd"]}),
-            "dc_pdd",
-        ),
-        *(
-            Reading("Small Ref, Lowercase", f"{label_of(name)}: {words}", of_pair(name, score), name)
-            for name in others
-            for words, score in of_two.items()
-        ),
-        Reading("Zlib", "the literal equation: perplexity per compressed byte", zlib_literal, "zlib"),
-        Reading(
-            "Zlib",
-            "divided by characters too",
-            lambda s: (s.whole, {"zlib": s.whole.ours["zlib"] / [len(text) for text in s.inputs.texts]}),
-            "zlib",
-        ),
-        probe(
-            "probe, standardization",
-            "each split by its own statistics",
-            lambda s: other_probe(s, lambda _, __, ours: ours.leaking.scores),
-        ),
-        probe(
-            "probe, decision",
-            "the literal rule: member where P is low",
-            lambda s: other_probe(s, lambda _, __, ours: -ours.scores),
-        ),
-        probe(
-            "probe, L2 penalty", "C = 0.01, a stronger penalty", lambda s: other_probe(s, partial(penalized, C=0.01))
-        ),
-        probe("probe, L2 penalty", "C = 100, a weaker one", lambda s: other_probe(s, partial(penalized, C=100.0))),
-        probe(
-            "probe, learning rate and layer",
-            "the first learning rate, the last layer",
-            lambda s: other_probe(s, unchosen),
-        ),
-        runs("padding", "the first padding token counts (short texts, k = 5)", padding_as_a_token, "min_k"),
-        runs("precision", "logits and softmax in bfloat16", lambda s: other_pass(s, "bfloat16", one_pass)),
-    ]
+    # By detector, None for all whose scores it gives, and whether it takes a pass over the model's weights.
+    table: dict[tuple[str | None, bool], list[tuple[str, str, Callable[[Setup], Scored]]]] = {
+        (None, True): [
+            ("first token", "no start token, so not scored", no_start_token),
+            ("precision", "logits and softmax in bfloat16", lambda s: other_pass(s, "bfloat16", one_pass)),
+        ],
+        (None, False): [
+            ("sign", "negated once too often: 1 − AUC", lambda s: (s.whole, {n: -x for n, x in s.whole.ours.items()})),
+            ("first token", "start token, but the first is left out", first_token_left_out),
+        ],
+        ("surp", False): [
+            ("SURP, low probability", "⌊nk/100⌋ lowest by rank", of_surp("lowest by rank")),
+            ("SURP, low probability", "k% of the range of log p", of_surp("low in the range")),
+            ("SURP, no surprising token", "−100 nats", of_surp("below the percentile", -100.0)),
+        ],
+        ("min_k++", True): [
+            (
+                "Min-K%++ moments",
+                "plain mean and deviation over the vocabulary",
+                lambda s: other_pass(s, "unweighted", ["min_k++"]),
+            )
+        ],
+        ("dc_pdd", False): [
+            ("DC-PDD, frequency", "raw counts: log(count + 1)", lambda s: dc_pdd(s, lambda n: np.log(n + 1))),
+            ("DC-PDD, frequency", "documents that hold the token", dc_pdd_of_documents),
+            ("DC-PDD, logarithm", "base 2", lambda s: dc_pdd(s, lambda n: smoothed(n) / np.log(2))),
+            ("DC-PDD, logarithm", "base 10", lambda s: dc_pdd(s, lambda n: smoothed(n) / np.log(10))),
+            (
+                "DC-PDD, |V|",
+                "tokens that the corpus holds",
+                lambda s: dc_pdd(s, lambda n: smoothed(n, int((n > 0).sum()))),
+            ),
+            ("DC-PDD, length", "DC-PDD whole, the others cut", lambda s: (s.cut, {"dc_pdd": s.whole.ours["dc_pdd"]})),
+            (
+                "DC-PDD, length",
+                "DC-PDD cut, the others whole",
+                lambda s: (s.cut, s.whole.ours | {"dc_pdd": s.cut.ours["dc_pdd"]}),
+            ),
+        ],
+        ("ref", False): of_pair("ref", "Small Ref", "reference"),
+        ("lowercase", False): of_pair("lowercase", "Lowercase", "lowercase"),
+        ("zlib", False): [
+            ("Zlib", "the literal equation: perplexity per compressed byte", zlib_literal),
+            (
+                "Zlib",
+                "divided by characters too",
+                lambda s: (s.whole, {"zlib": s.whole.ours["zlib"] / list(map(len, s.inputs.texts))}),
+            ),
+        ],
+        ("Probe", True): [
+            (f"probe, {choice}", words, partial(other_probe, other=other)) for choice, words, other in probes
+        ],
+        ("min_k", True): [("padding", "the first padding token counts (short texts, k = 5)", padding_as_a_token)],
+    }
+    return [Reading(*of, name, runs_model=runs) for (name, runs), made in table.items() for of in made]
 
 
 def ledger(findings: Sequence[Finding], caption: str) -> Styler:
