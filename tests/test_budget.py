@@ -21,13 +21,13 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/reports": 413,
     "mialib/shared": 366,
     "mialib_audit": 1050,
-    "replication": 3900,
+    "replication": 3960,
     "replication/builders": 1520,
     "replication/claims": 1790,
     "replication/lab": 2100,
     "replication/pipeline": 1845,
     "replication/remote": 638,
-    "replication/studies": 2740,
+    "replication/studies": 3230,
 }
 TEST_LINES = 21_600
 MODULES = [path for of in FOLDERS.values() for path in of.rglob("*.py")]

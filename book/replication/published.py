@@ -26,7 +26,7 @@ import pandas as pd
 
 from replication import BOOK_DATA
 from replication.profile import check_names
-from replication.results import DASH
+from replication.results import DASH, label_of
 from replication.tables import METRIC_LABELS
 
 PUBLISHED_CSV = BOOK_DATA / "published.csv"
@@ -103,6 +103,33 @@ def printed_column(paper: str, item: str, column: str) -> str | None:
     models = {name.rpartition(" / ")[2] for name in columns}
     check_names({column.rpartition(" / ")[2]} - {"None"}, models, f"{paper} {item} prints nothing of")
     return column if column in columns else None
+
+
+def printed_by_two() -> dict[str, pd.DataFrame]:
+    """By model the AUCs on WikiMIA of each method that at least two papers print, a column a source and length.
+
+    DC-PDD's Table 2 names no length; its text says that WikiMIA has 250 examples, as at 128 words.
+    """
+    dc_pdd, probing = ("DC-PDD, 128 words", "dc-pdd", "WikiMIA"), ("Probing, 32 words", "probe", "WikiMIA")
+    surp_128, surp_32 = ((f"SURP, {n} words", "surp", f"WikiMIA-{n}") for n in (128, 32))
+    sources = {
+        "Pythia-6.9B": (dc_pdd, surp_128, surp_32),
+        "LLaMA-13B": (dc_pdd, surp_128, surp_32),
+        "Pythia-2.8B": (surp_32, probing),
+        "OPT-6.7B": (dc_pdd, probing),
+    }
+    tables = {}
+    for model, of_model in sources.items():
+        methods = ("ppl", "lowercase", "zlib", "ref", "neighbor", "min_k")
+        table = pd.DataFrame(index=[label_of(name) for name in methods])
+        for source, paper, benchmark in of_model:
+            item = "table-1" if paper == "surp" else "table-2"
+            spelled = model.replace("LLaMA", "Llama") if paper == "dc-pdd" else model
+            cells = pd.Series(published_along(paper, item, f"{benchmark} / {spelled}", "auc"), dtype=float)
+            table[source] = cells.rename({printed: label_of(name) for name, printed in METHODS[paper].items()})
+        papers = table.columns.str.split(",").str[0]
+        tables[model] = table[table.notna().T.groupby(papers).any().sum() > 1]
+    return tables
 
 
 def printed_table(paper: str, item: str, beside: Iterable[str | None] | None = None) -> pd.DataFrame:

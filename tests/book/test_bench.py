@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from page_code import functions_of, page_of
+from page_code import page_of
 from typer.testing import CliRunner
 
 from mialib.store import DATA, ROOT
@@ -33,9 +33,8 @@ def test_flops_and_least_seconds_are_those_counted_by_hand(tiny_geometries):
     # A layer: 4 matrices of 8 x 8 and two of 8 x 32, 768 weights; two layers and a head of 8 x 5000: 41,536.
     assert bench.multiplied_parameters("tiny") == 41_536
     # Texts of 3 and 1 tokens: 4 tokens; pairs of a token and one that it sees 1 + 2 + 3 and 1, with 4 x 2 x 8 each.
-    of_page = functions_of("speed")
-    assert of_page["forward_flops"]("tiny", [3, 1]) == 2 * 41_536 * 4 + 64 * 7
-    assert of_page["least_seconds"]("tiny", [3, 1], 1e6, 1e5, 2) == pytest.approx(
+    assert bench.forward_flops("tiny", [3, 1]) == 2 * 41_536 * 4 + 64 * 7
+    assert bench.least_seconds("tiny", [3, 1], 1e6, 1e5, 2) == pytest.approx(
         {"products": 0.332736, "logits": 1.6, "weights, one batch": 0.83072, "weights, one text at a time": 1.66144}
     )
 

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from conftest import quick_baselines
-from page_code import functions_of
 from typer.testing import CliRunner
 
 from mialib.benchmarks import Benchmark
@@ -177,9 +176,6 @@ def test_what_can_not_be_had_is_shown_as_recorded_and_the_page_says_so(leaking_f
     assert set(words["members"]) & set(WORDS[:20]) and set(words["non-members"]) & set(WORDS[40:])
     monkeypatch.setitem(VERSIONS, "blind", 0)
     assert blind_tables.measure_or_recorded([str(leaking_file)])[1][0]["how"] == "recorded by another version"
-    table = functions_of("blind_benchmarks")["sources_table"](sources)
-    assert table.loc[str(leaking_file), "how"].startswith("recorded, scikit-learn ")
-    assert table.loc["other"].tolist() == ["–", "–", "not to be had here"]
 
 
 def test_the_best_printed_number_and_a_widened_interval():

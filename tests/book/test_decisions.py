@@ -19,25 +19,21 @@ PAGE = functions_of("decisions")
 def test_drawn_sets_are_called_as_fishers_p_values_say():
     rng = np.random.default_rng(6)
     n_below = d.draw_sets(rng.normal(size=60), rng.normal(size=40) + 0.8, 20, 30, 100, rng)
-    fisher = PAGE["fisher"]
     for m in (5, 20):
         expected = [combine_pvalues((31 - of[:m]) / 31, method="fisher").pvalue <= 0.05 for of in n_below]
-        assert fisher(n_below[:, :m], 30, 0.05).tolist() == expected
+        assert d.fisher(n_below[:, :m], 30, 0.05).tolist() == expected
 
 
 def test_few_known_non_members_leave_an_fpr_out_and_say_how_many_it_needs():
     """The page's calls on 60 members and 60 non-members, 30 of them known, with its own parameters."""
     rng, fprs = np.random.default_rng(10), [0.01, 0.05, 0.1]
-    labels = np.repeat([1, 0], 60)
-    groups = PAGE["in_groups"]({"PPL": labels + rng.normal(size=120)}, labels)
-    known, held_out, members = (groups[group]["PPL"] for group in ("known", "held out", "members"))
-    assert len(known) == len(held_out) == 30
-    judged = {group: groups[group] for group in ("held out", "members")}
-    found = PAGE["called"](groups["known"], judged, fprs, ", noted")
+    known, held_out, members = rng.normal(size=30), rng.normal(size=30), 1 + rng.normal(size=60)
+    judged = {"held out": {"PPL": held_out}, "members": {"PPL": members}}
+    found = d.called({"PPL": known}, judged, fprs, ", noted")
     assert [str(r) for r in found if r.column == "0.01 target, noted"] == ["needs 99"] * 3
     assert [r.metric for r in found[:3]] == ["called: known", "called: held out", "called: members"]
     assert all(r.ours is not None for r in found if r.column != "0.01 target, noted")
-    assert PAGE["decision_table"](known, held_out, members, fprs)["threshold"].iloc[0] == "needs 99"
+    assert d.threshold_table(known, held_out, members, fprs)["threshold"].iloc[0] == "needs 99"
     assert PAGE["right_calls_table"](known, members, fprs).iloc[0].tolist() == ["needs 99"] * 3
     table = PAGE["p_value_table"](fprs, {"members": (members, known)}, "lab/en")
     assert table.iloc[0, 0] == "needs 99" and table.iloc[0, 1][0] == "0"

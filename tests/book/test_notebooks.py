@@ -35,7 +35,6 @@ OF_THE_LAB = {"claims", "fine_tuned", "index", "lab", "recorded_ladder"} | OF_TH
 OF_THE_PAPERS = {"paper_table", "placebo", "registry", "two_sources"}
 OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS | {"speed"}
 OF_TFIDF = {"blind_benchmarks", "probe_table_1"}  # they compute it themselves, with the search for C
-AUDITS = "n_audits=1000"  # of the page decisions: too many for a test
 OF_NO_MODEL = {"blind_benchmarks", "coverage", "real_docstrings", "recitation"}
 
 
@@ -80,11 +79,9 @@ def test_a_pages_cells_run_on_another_model(path, tmp_path, tiny_model, home_of_
     for name, n in {"DRAWS": 1000, "POWER_DRAWS": 100, "RESAMPLES": 20}.items():
         monkeypatch.setattr(decisions, name, n)
     notebook = nbformat.read(path, as_version=4)
-    assert (path.stem == "decisions") == any(AUDITS in cell.source for cell in notebook.cells)
     for cell in notebook.cells + footer(notebook.metadata.get("footer", {}), path.stem):
         if cell.cell_type != "code":
             continue
-        cell.source = cell.source.replace(AUDITS, "n_audits=20")
         code = ast.parse(cell.source, f"{path.stem}, {cell.id}")
         check_fails_without_an_answer(cell, before, scope)
         last = code.body.pop() if code.body and isinstance(code.body[-1], ast.Expr) else None

@@ -21,18 +21,18 @@ from mialib.versions import VERSIONS
 from replication import recorded
 from replication.claims.over_seeds import compare_auc_over_seeds
 from replication.studies import ranking
-from replication.studies.ranking import AT_DEFAULT, OWN, SHIFTED, Block, complete, runs
+from replication.studies.ranking import AT_DEFAULT, OWN, SHIFTED, Block, average, complete
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 N = 60  # texts of a class
 LABELS = np.repeat([1, 0], N).astype(np.int8)
 PAGE = functions_of("which_detector")
-average, difference, mean_auc, order = (PAGE[name] for name in ("average", "difference", "mean_auc", "order"))
+difference, mean_auc, order = (PAGE[name] for name in ("difference", "mean_auc", "order"))
 Ranking = namedtuple("Ranking", "mean_rank p_value critical_difference")
 
 
 def rank(blocks):
-    return Ranking(*PAGE["rank"](blocks))
+    return Ranking(*ranking.rank(blocks))
 
 
 def block(scores, *, model="m", n_words=32, seed=0, benchmark="b", condition=OWN, texts=None):
@@ -72,30 +72,19 @@ def test_the_critical_difference_has_the_values_of_demsars_table_5():
 def test_friedmans_p_value_is_the_one_computed_by_hand_and_one_where_all_are_alike():
     found = rank(blocks_at(*[(50, 40, 30)] * 3))
     assert found.p_value == pytest.approx(np.exp(-3)) and found.mean_rank == {"ppl": 1, "zlib": 2, "min_k": 3}
-    places, bars, critical = PAGE["line_of_ranks"](blocks_at(*[(50, 40, 30)] * 3))
-    assert list(places) == ["ppl", "zlib", "min_k"] and critical == found.critical_difference
-    assert bars == [("ppl", "zlib"), ("zlib", "min_k")], "2 ranks lie further apart than 1.91, 1 does not"
     assert rank(blocks_at((30, 30, 30), (40, 40, 40))).p_value == 1
 
 
 def test_detectors_that_tie_or_that_some_blocks_lack():
     blocks = [block({"ppl": at_auc(40), "zlib": at_auc(40) / 7, "min_k": at_auc(30)}, n_words=n) for n in (1, 2)]
     assert rank(blocks).mean_rank == {"ppl": 1.5, "zlib": 1.5, "min_k": 3}
-    overall = PAGE["overall_table"](blocks, PAGE["results_of"]("all", blocks))
-    assert overall["first, of 2 blocks"].to_dict() == {"PPL": "2", "Zlib": "2", "Min-K% Prob": "0"}
     full = blocks_at((50, 40, 30), (50, 40, 30))
     lacking = block({"ppl": at_auc(30), "zlib": at_auc(20)}, n_words=9)
     found = rank([*full, lacking])
     assert list(found.mean_rank) == ["ppl", "zlib"]
     assert ranking.applicable([*full, lacking]) == (["ppl", "zlib"], {"min_k": 1})
+    assert rank(full[:1]).p_value is None, "one block is no test"
     assert PAGE["tested"]([*full, lacking])["not ranked"] == "Min-K% Prob (missing in 1 of 3)"
-
-
-def test_bars_join_the_longest_runs_without_a_pair_that_is_apart():
-    bars = {"ac": [("a", "b"), ("b", "c")], "ab ac bc": [], "": [("a", "b", "c")], "bc ac": [("a", "b")]}
-    for apart, expected in bars.items():
-        assert runs("abc", lambda x, y, apart=apart: x + y in apart.split()) == expected
-    assert rank(blocks_at((50, 40, 30))).p_value is None, "one block is no test"
 
 
 def simulated(rng, spread, means=(0.8, 0.6), n_seeds=3):
@@ -202,8 +191,6 @@ def test_the_order_is_by_mean_auc_and_says_who_stands_beside_the_best():
     names, differences = order(average([block(scores)]))
     assert set(names[:2]) == {"ppl", "zlib"} and names[2] == "min_k"
     assert PAGE["lead_of"]([block(scores)])["not distinguished from the best"] == DETECTORS[names[1]].label
-    places, bars = PAGE["line_of_aucs"]([block(scores)])
-    assert list(places) == names and bars == [tuple(names[:2])]
     single = difference(average([block(scores)]), *names[:2])
     lead = differences[names[0], names[1]]
     assert lead.estimate == pytest.approx(single.estimate)

@@ -1,6 +1,7 @@
 """Other readings: every formula of the page by hand on a small case, and ours as `detect` gives it."""
 
 import zlib
+from functools import partial
 
 import matplotlib
 import numpy as np
@@ -190,9 +191,9 @@ def test_another_base_padding_and_no_surprise_by_hand(inputs):
         np.testing.assert_allclose(found, same)
     counts = np.array([8, 0, 1, 0])
     expected = np.log(np.array([9, 1, 2, 1]) / (9 + 2))
-    np.testing.assert_allclose(PAGE["of_tokens_that_occur"](counts), expected)
+    np.testing.assert_allclose(sensitivity.smoothed(counts, np.count_nonzero(counts)), expected)
     texts = [np.array([-1.0, -2.0]), np.array([-1.0, -2.0, -3.0]), np.array([-4.0])]
-    found = PAGE["padding_counted"](texts, [-9.0, -9.0, -9.0], 50, batch=2)
+    found = sensitivity.padding_counted(texts, [-9.0, -9.0, -9.0], 50, batch=2)
     assert found.tolist() == [-9, -3, -4], "one of 3 tokens, one of 3 without padding, alone in its batch"
     rows = [made_row([-1.0, -2.0], [9, 9]), made_row([-1.0, -5.0], [1, 1]), *random_rows(0, [8, 9])]
     setup = made_setup(rows, [1, 0, 1, 0])
@@ -205,7 +206,7 @@ def test_the_probes_other_readings_are_of_the_same_activations(inputs):
     texts, _ = reading("probe, standardization").scores(setup)
     ours = texts.ours["Probe"]
     np.testing.assert_array_equal(scores_of("probe, decision", setup), -ours)
-    same = PAGE["penalty"](1.0)(setup)[1]["Probe"]
+    same = sensitivity.other_probe(setup, partial(sensitivity.penalized, C=1.0))[1]["Probe"]
     np.testing.assert_allclose(same, ours)
     assert not np.allclose(scores_of("probe, L2 penalty: C = 0.01", setup), ours)
     left, unseen = unseen_texts(inputs.benchmark, {"real": "apart"}, 12)
@@ -246,7 +247,7 @@ def test_without_a_start_token_the_first_token_is_not_scored(inputs):
     assert set(rest) == set(other) | {"lowercase"}
 
 
-OTHER = {"unweighted": PAGE["plain_moments"], "bfloat16": PAGE["in_bfloat16"]}
+OTHER = {"unweighted": sensitivity.plain_moments, "bfloat16": sensitivity.in_bfloat16}
 
 
 def test_unweighted_and_bfloat16_statistics_against_sums_over_the_vocabulary():
@@ -315,5 +316,8 @@ def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(input
     for f in whole:
         scores = detect(f.detector, inputs.stats, **{need: inputs[need] for need in DETECTORS[f.detector].needs})
         assert f.aucs[0] == auc_interval(inputs.labels, scores)
-    PAGE["ledger_table"](found, "Every choice").to_html()
+    sensitivity.ledger(found, "Every choice").to_html()
+    for name in ("surp", "dc_pdd"):
+        by_hand = sensitivity.each(setup.whole, name, sensitivity.surp) if name == "surp" else sensitivity.dc_pdd(setup)
+        np.testing.assert_allclose(by_hand[1][name], setup.whole.ours[name])
     assert {r.metric for r in sensitivity.as_results(found)} >= {"auc_difference", "tpr_at_5_fpr_difference"}

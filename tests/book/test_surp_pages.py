@@ -10,18 +10,18 @@ matplotlib.use("Agg")
 
 from mialib.benchmarks import Benchmark
 from mialib.detectors import detect
+from replication.studies import sensitivity
 
 
 def test_the_readings_of_a_text_by_hand():
-    page = functions_of("sensitivity")
     rows = [made_row([-3, -4, -3, -1], [1, 9, 1, 1]), made_row([-2, -2], [1, 1])]
 
     def scores(is_low, empty=0.0):
-        return [page["surp"](row, page[is_low], empty, k=50) for row in rows]
+        return [sensitivity.surp(row, is_low, empty, k=50) for row in rows]
 
     # Of the low ones only those of little entropy: none, the first -3, both -3. By rank the first -2 is low too.
-    assert scores("below_percentile") == [0, 0] and scores("below_percentile", -100) == [-100, -100]
-    assert scores("lowest_by_rank") == [-3, -2] and scores("low_in_range") == [-3, 0]
+    assert scores("below the percentile") == [0, 0] and scores("below the percentile", -100) == [-100, -100]
+    assert scores("lowest by rank") == [-3, -2] and scores("low in the range") == [-3, 0]
 
 
 def test_the_pages_grid_is_the_librarys_at_a_rounded_entropy():

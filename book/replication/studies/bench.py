@@ -90,6 +90,28 @@ def multiplied_parameters(geometry: str) -> int:
     return matrices - cast("torch.Tensor", model.get_input_embeddings().weight).numel()
 
 
+def forward_flops(geometry: str, lengths: Sequence[int]) -> int:
+    """Operations of one pass over texts of these lengths in tokens, without padding."""
+    config, pairs = config_of(geometry), sum(n * (n + 1) // 2 for n in lengths)  # of a token and one that it sees
+    return (
+        2 * multiplied_parameters(geometry) * sum(lengths) + 4 * config.num_hidden_layers * config.hidden_size * pairs
+    )
+
+
+def least_seconds(
+    geometry: str, lengths: Sequence[int], flops_per_second: float, bytes_per_second: float, weight_bytes: int
+) -> dict[str, float]:
+    """Seconds that each part of a pass takes at least, at the rates of a machine."""
+    weights = weight_bytes * multiplied_parameters(geometry) / bytes_per_second
+    logits_bytes = 4 * config_of(geometry).vocab_size * sum(lengths)
+    return {
+        "products": forward_flops(geometry, lengths) / flops_per_second,
+        "logits": 2 * logits_bytes / bytes_per_second,  # written once, read once
+        "weights, one batch": weights,
+        "weights, one text at a time": len(lengths) * weights,
+    }
+
+
 @dataclass(frozen=True)
 class Timings:
     """Seconds of each way in each round, and what was run."""

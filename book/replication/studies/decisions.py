@@ -1,20 +1,24 @@
-"""How often a test calls a random set of texts members, with intervals: false alarms and power.
+"""What thresholds call members, and how often a test calls a random set of texts members, with intervals.
 
 A test is a function (n_below, n, level) -> calls: n_below (R, m) is how many of n known non-members score below each
 text of R sets, calls (R,) whether each set is called members.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import betabinom
+from scipy.stats import betabinom, chi2
 
-from mialib.calibration import clopper_pearson
+from mialib.calibration import clopper_pearson, decide, n_needed
 from mialib.metrics import FloatArray, Interval
-
-Test = Callable[[NDArray[np.int64], int, float], NDArray[np.bool_]]
+from mialib_audit.power import fewest_pairs
+from replication import results
+from replication.results import DASH, Result
+from replication.tables import text_table
 
 LEVELS = (0.05, 0.01)  # a set is called members where its p-value is at most this
 DRAWS = 10_000  # random divisions of the texts behind a rate of false alarms
@@ -40,25 +44,25 @@ def draw_sets(
 
 
 def false_alarms(
-    non_members: FloatArray, sizes: Sequence[int], n_known: int, tests: Mapping[str, Test], n_draws: int = DRAWS
+    non_members: FloatArray, sizes: Sequence[int], n_known: int, n_draws: int = DRAWS
 ) -> dict[str, dict[int, Interval]]:
-    """How often a set of unseen texts is called members, by each test at each level, {"rank sum, 5%": {size: rate}}.
+    """How often a set of unseen texts is called members, by two tests at each level, {"rank sum, 5%": {size: rate}}.
 
     Each draw divides the non-members into known and others again and looks at one set of each size, so the interval is
     Clopper and Pearson's. It need not cover the texts: p-values are made of ranks, the same for all untied scores.
     """
     n_below, rates = draw_sets(non_members, None, max(sizes), n_known, n_draws, np.random.default_rng(0)), {}
     for level in LEVELS:
-        for name, test in tests.items():
+        for name, test in {"rank sum": rank_sum, "Fisher": fisher}.items():
             called = {m: int(test(n_below[:, :m], n_known, level).sum()) for m in sizes}
             rates[f"{name}, {level:.0%}"] = {m: clopper_pearson(n, n_draws) for m, n in called.items()}
     return rates
 
 
 def power(
-    non_members: FloatArray, others: FloatArray, sizes: Sequence[int], n_known: int, test: Test, seed: int = 0
+    non_members: FloatArray, others: FloatArray, sizes: Sequence[int], n_known: int, seed: int = 0
 ) -> dict[int, Interval]:
-    """How often a test calls a random set of `others` (of members, for example) members at 5%, {size: rate}.
+    """How often the rank-sum test calls a random set of `others` (of members, for example) members at 5%, {size: rate}.
 
     Each draw takes `n_known` known non-members and a set of the others. The interval is a percentile bootstrap that
     resamples the texts of both pools. Each resample uses few draws; their known Monte-Carlo variance is removed by
@@ -68,7 +72,7 @@ def power(
 
     def rates(known_pool: FloatArray, pool: FloatArray, n_draws: int) -> FloatArray:
         n_below = draw_sets(known_pool, pool, max(sizes), n_known, n_draws, rng)
-        return np.array([test(n_below[:, :m], n_known, LEVELS[0]).mean() for m in sizes])
+        return np.array([rank_sum(n_below[:, :m], n_known, LEVELS[0]).mean() for m in sizes])
 
     estimates, resampled = rates(non_members, others, POWER_DRAWS), np.empty((RESAMPLES, len(sizes)))
     for row in resampled:
@@ -83,6 +87,78 @@ def power(
         interval = clopper_pearson(round(rate * POWER_DRAWS), POWER_DRAWS)  # where all draws agree, they are so many
         intervals[m] = Interval(interval.estimate, min(interval.low, a), max(interval.high, b))
     return intervals
+
+
+def too_few_known(n_known: int, fpr: float, is_confident: bool = False) -> str:
+    """What a table says where n known non-members are too few for a target FPR."""
+    return results.too_few(n_known, n_needed(fpr, is_confident=is_confident))
+
+
+def share_above(scores: FloatArray, threshold: float) -> Interval:
+    """The share of texts that a threshold calls members, with its interval over texts."""
+    return clopper_pearson(int((scores > threshold).sum()), len(scores))
+
+
+def called(
+    known: Mapping[str, FloatArray],
+    groups: Mapping[str, Mapping[str, FloatArray]],
+    fprs: Iterable[float],
+    note: str = "",
+) -> list[Result]:
+    """What each detector's threshold at each target FPR calls members among the known non-members and in groups."""
+    found = []
+    for (name, of_known), fpr in product(known.items(), fprs):
+        needs, shares = too_few_known(len(of_known), fpr), dict.fromkeys(["known", *groups])
+        if not needs:
+            decision = decide(of_known, fpr)
+            shares = {"known": decision.fpr}
+            shares |= {group: share_above(of[name], decision.threshold) for group, of in groups.items()}
+        fields = {"row": name, "column": f"{fpr:.3g} target{note}", "why": needs}
+        found += [Result.of(metric=f"called: {group}", interval=of, **fields) for group, of in shares.items()]
+    return found
+
+
+def ends(interval: Interval) -> str:
+    """An interval without its estimate."""
+    return f"{interval.low:.3f}–{interval.high:.3f}"
+
+
+def threshold_table(
+    known: FloatArray, held_out: FloatArray, members: FloatArray, fprs: Iterable[float]
+) -> pd.DataFrame:
+    """One row a rule: what its threshold promises, and what it does on other texts."""
+    rows = {}
+    for (rule, is_confident), fpr in product({"on average": False, "97.5% confident": True}.items(), fprs):
+        cells = {"threshold": too_few_known(len(known), fpr, is_confident)}
+        if not cells["threshold"]:
+            made = decide(known, fpr, is_confident=is_confident)
+            expected = expected_share(made.n_allowed, len(known), len(held_out))
+            cells = {"threshold": f"{made.threshold:.4g}", "true FPR": ends(made.fpr)}
+            cells |= {f"range of {len(held_out)} others": ends(expected)}
+            cells |= {"observed": f"{(held_out > made.threshold).mean():.3f}"}
+            cells |= {"TPR": str(share_above(members, made.threshold))}
+        rows[f"{fpr:.3g}, {rule}"] = cells
+    return text_table(rows, "Thresholds for each target FPR").fillna(DASH)
+
+
+def rates_of_sets(rates: Mapping[str, Mapping[int, Interval]], metric: str) -> list[Result]:
+    """Rates of called sets as results, a column a size."""
+    return [
+        Result.of(row=name, column=f"{m} text{'s' if m > 1 else ''}", metric=metric, interval=interval)
+        for name, of_sizes in rates.items()
+        for m, interval in of_sizes.items()
+    ]
+
+
+def rank_sum(n_below: NDArray[np.int64], n: int, level: float) -> NDArray[np.bool_]:
+    """Valid: a set is called members where few orders, a share `level`, win as many pairs."""
+    return np.asarray(n_below.sum(axis=1) >= fewest_pairs(n_below.shape[1], n, level))
+
+
+def fisher(n_below: NDArray[np.int64], n: int, level: float) -> NDArray[np.bool_]:
+    """Not valid: -2 Σ log p is chi-squared only if the p-values are independent."""
+    p = (1 + n - n_below) / (1 + n)
+    return np.asarray(-2 * np.log(p).sum(axis=1) >= chi2.isf(level, 2 * n_below.shape[1]))
 
 
 def expected_share(n_allowed: int, n_known: int, n_others: int) -> Interval:

@@ -7,14 +7,15 @@ is the mean over the five. The page `which_detector` ranks detectors over blocks
     gather        the blocks that `mialib record` keeps as ranks in `data/recorded/ranking.parquet`, a row a detector;
                   where no seed 0 is recorded, of models of your own, say, it is computed
     groups        which blocks belong together: all, one benchmark's, one model's, one length's
-    runs          which detectors a bar joins, in a diagram of their order
+    rank          mean ranks and Friedman's test
+    average       mean AUCs and their errors, over blocks that share texts
 """
 
 import hashlib
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
@@ -241,8 +243,6 @@ def rank_rows(seeds: Iterable[int]) -> list[dict[str, Any]]:
     Seed 0 is the model that is stored. A detector's (F, N) scores are kept as ranks, which are all that an AUC needs:
     the different rows among them, and the number of each fold's row. The lowest score has rank 1.
     """
-    from scipy.stats import rankdata
-
     parameters, rows = load_profile().notebooks[PAGE].parameters, []
     pairs = columns(*(parameters[name] for name in ("models", "benchmarks", "references", "corpora", "shifted")))
     for seed, (target, condition) in product(seeds, pairs):
@@ -280,7 +280,7 @@ def _recorded_block(rows: Sequence[Mapping[str, Any]], benchmark: Benchmark, con
     return Block(model, rows[0]["benchmark"], n_words, seed, condition, texts, benchmark.labels, scores, choices)
 
 
-# --- groups of blocks, and runs of detectors ---
+# --- groups of blocks ---
 
 
 def applicable(blocks: Sequence[Block]) -> tuple[list[str], dict[str, int]]:
@@ -317,16 +317,44 @@ def groups(blocks: Sequence[Block]) -> dict[str, list[Block]]:
     return {name: group for name, group in groups.items() if name in first_names.values()}
 
 
-def runs(names: Sequence[str], apart: Callable[[str, str], bool]) -> list[tuple[str, ...]]:
-    """The longest runs of two or more neighbors in an order of which no pair is apart; no run lies within another.
+# --- statistics of several blocks ---
 
-    `apart` says it of a pair, the first in the order first.
+
+def rank(blocks: Sequence[Block]) -> tuple[dict[str, float], float | None, float | None]:
+    """Each detector's mean rank, 1 for the highest AUC, Friedman's p-value and Nemenyi's critical difference.
+
+    The last two are None for too few blocks or detectors.
     """
-    stretches: list[tuple[str, ...]] = []
-    for start in range(len(names)):
-        end = start + 1
-        while end < len(names) and not any(apart(name, names[end]) for name in names[start:end]):
-            end += 1
-        if end - start > 1 and not (stretches and names[end - 1] in stretches[-1]):
-            stretches.append(tuple(names[start:end]))
-    return stretches
+    detectors, _ = applicable(blocks)
+    auc = np.array([[block.auc[d] for d in detectors] for block in blocks])  # (N, k)
+    N, k = auc.shape
+    mean_rank = dict(zip(detectors, rankdata(-auc, axis=1).mean(axis=0).tolist(), strict=True))
+    if N < 2 or k < 3:
+        return mean_rank, None, None
+    all_tie = np.ptp(auc, axis=1).max() == 0  # Friedman's statistic is then 0 / 0
+    p_value = 1.0 if all_tie else float(friedmanchisquare(*auc.T).pvalue)
+    q = studentized_range.ppf(0.95, k, np.inf) / np.sqrt(2)
+    return mean_rank, p_value, float(q * np.sqrt(k * (k + 1) / (6 * N)))
+
+
+def average(
+    blocks: Sequence[Block], detectors: Sequence[str] = ()
+) -> tuple[list[str], FloatArray, FloatArray, tuple[int, int]]:
+    """Names of k detectors, "chance" the last; mean AUC by training seed and fold, (S, F, k); what each of the T texts
+    adds to the mean's error, (T, k), as the page says; and the fewest members and non-members of a block."""
+    names = [*(detectors or applicable(blocks)[0]), "chance"]
+    seeds, B = sorted({block.seed for block in blocks}), len(blocks)
+    assert len({block.cell for block in blocks}) * len(seeds) == B, "a cell lacks a seed"
+    texts = np.unique(np.concatenate([block.texts for block in blocks]))
+    n_folds = len(blocks[0].judged)
+    auc, e = np.zeros((len(seeds), n_folds, len(names))), np.zeros((len(texts), len(names)))
+    for block in blocks:
+        of_fold = block.auc_by_fold | {"chance": np.full(n_folds, 0.5)}
+        placed = block.placements | {"chance": np.full(len(block.texts), 0.5)}
+        auc[seeds.index(block.seed)] += np.stack([of_fold[d] for d in names], axis=1) * len(seeds) / B
+        V = np.stack([placed[d] for d in names], axis=1)
+        for own in (block.labels == 1, block.labels == 0):
+            n, at = own.sum(), np.searchsorted(texts, block.texts[own])
+            np.add.at(e, at, (V[own] - V[own].mean(axis=0)) / np.sqrt(n * (n - 1)) / B)
+    n_members, n_others = (min(int((block.labels == y).sum()) for block in blocks) for y in (1, 0))
+    return names, auc, e, (n_members, n_others)

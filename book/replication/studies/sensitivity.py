@@ -2,26 +2,45 @@
 
 Setup(inputs)                     one target: its texts whole and cut, each with every detector's scores (Texts)
 Reading(choice, words, scores)    what others do: other scores, or another rule for the TPR
+readings()                        those of this module; the page `sensitivity` adds its own
 compare_reading(setup, reading)   differences of AUC and TPR with intervals, texts touched, places among detectors
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any
+from zlib import compress
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from pandas.io.formats.style import Styler
 from scipy.stats import kendalltau, norm
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
 
 from mialib import metrics
+from mialib.attacks.probe import Collected, ProbeScores, choose_probe, collect, fit_probes, probe_candidates
+from mialib.batches import encode
+from mialib.catalog.corpora import HUB_CORPORA, reference_texts, split_prefix
+from mialib.catalog.models import load_tokenizer
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval, split_scores
+from mialib.passes.cache import score_or_load
+from mialib.passes.inputs import PASSES as INPUT_PASSES
 from mialib.passes.inputs import Inputs, cut_inputs, score_all, split_lengths, unavailable_reason
 from mialib.token_stats import TokenRow, TokenStats
-from replication.results import Result, label_of, needs_more
+from replication.builders.unseen import unseen_texts
+from replication.results import DASH, Result, label_of, needs_more, unbroken
+from replication.studies.other_passes import other_statistics
+from replication.tables import small
 
 PASSES = ("stats", "lowercase", "reference")  # that the papers' detectors read
 FPR = 0.05
@@ -162,6 +181,9 @@ class Texts:
         return Texts(self.inputs.take(indices, f"{self.inputs.labelled.name}, {name}"), scores, self.k)
 
 
+Scored = tuple[Texts, dict[str, FloatArray]]  # other scores of these texts, (N,) by detector
+
+
 @dataclass(frozen=True, eq=False)  # hashed by identity: what was trained for one is kept
 class Setup:
     """One target: its texts whole, cut short for k% of few tokens, and cut to a length that only some detectors see."""
@@ -230,7 +252,7 @@ class Reading:
 
     choice: str
     words: str
-    scores: Callable[[Setup], tuple[Texts, dict[str, FloatArray]]]
+    scores: Callable[[Setup], Scored]
     detector: str | None = None  # None: it concerns all whose scores it gives
     rule: Rule = at_most
     runs_model: bool = False  # it takes a pass over the model's weights
@@ -351,3 +373,301 @@ def as_results(findings: Iterable[Finding]) -> list[Result]:
         about = {"row": f"{f.reading} ({f.label})", "column": f.column, "why": f.why or f.tpr_needs}
         results += [Result.of(metric=metric, interval=interval, **about) for metric, interval in intervals.items()]
     return results
+
+
+# --- the readings, without those that the page `sensitivity` defines itself ---
+
+OURS = {  # each choice in the ledger's order, and what this book does
+    "sign": "high = member",
+    "TPR at 5% FPR": "largest TPR with FPR ≤ 5%",
+    "k% of n tokens": "max(1, ⌊nk/100⌋)",
+    "first token": "scored, after a start token",
+    "SURP, low probability": "strictly below the percentile",
+    "SURP, no surprising token": "0 nats",
+    "Min-K%++ moments": "weighted by p",
+    "DC-PDD, frequency": "smoothed, relative, of tokens",
+    "DC-PDD, logarithm": "natural",
+    "DC-PDD, |V|": "rows of the model's output head",
+    "DC-PDD, length": "all see the same cut",
+    "Small Ref, Lowercase": "ratio of log-perplexities",
+    "Zlib": "log-perplexity per compressed byte",
+    "probe, standardization": "fitted on its training texts",
+    "probe, decision": "member where P is high",
+    "probe, L2 penalty": "C = 1",
+    "probe, learning rate and layer": "chosen on validation texts",
+    "padding": "no token of a text",
+    "NaN": "an error that names the text",
+    "precision": "statistics in float32",
+}
+
+
+def each(texts: Texts, detector: str, score: Callable[..., float], *others: str) -> Scored:
+    """Other scores of one detector, a text at a time, from its rows in ours and in `others`, further passes."""
+    rows = zip(*map(texts.rows, ("stats", *others)), strict=True)
+    return texts, {detector: np.array([score(*of_text) for of_text in rows])}
+
+
+def no_start_token(setup: Setup) -> Scored:
+    """The first token is read and not scored; without Lowercase, which has no such pass."""
+    check_first_token(setup.inputs)
+    texts, of = setup.inputs.texts, setup.inputs.target
+    models = {"stats": of.model, "reference": of.reference}
+    passes = {name: score_or_load(model, texts, start_token=None) if model else None for name, model in models.items()}
+    return rescored(setup, None, **passes, lowercase=None)
+
+
+def first_token_left_out(setup: Setup) -> Scored:
+    """The first token is read after a start token, and left out."""
+    check_first_token(setup.inputs)
+    passes = {name: stats for name in INPUT_PASSES if (stats := setup.inputs[name]) is not None}
+    left = {name: [TokenRow(*(of[1:] for of in row)) for row in stats] for name, stats in passes.items()}
+    return rescored(
+        setup,
+        None,
+        **{name: TokenStats.from_rows(rows, provenance=passes[name].provenance) for name, rows in left.items()},
+    )
+
+
+IS_LOW: dict[str, Callable[[NDArray[Any], float], NDArray[np.bool_]]] = {  # SURP's improbable tokens
+    "below the percentile": lambda log_prob, k: log_prob < np.percentile(log_prob, k),  # ours
+    "lowest by rank": lambda log_prob, k: (
+        np.argsort(np.argsort(log_prob, kind="stable")) < int(len(log_prob) * k / 100)
+    ),
+    "low in the range": lambda log_prob, k: log_prob < log_prob.min() + k / 100 * np.ptp(log_prob),
+}
+
+
+def surp(row: TokenRow, is_low: str = "below the percentile", empty: float = 0.0, k: float = 40) -> float:
+    """SURP at an entropy below 2.5 nats; `empty` is the score of a text without a surprising token."""
+    surprising = (row.entropy < 2.5) & IS_LOW[is_low](row.log_prob, k)
+    return float(row.log_prob[surprising].mean()) if surprising.any() else empty
+
+
+def plain_moments(logits: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    """Log p of each target, minus its plain mean over the vocabulary, and the plain variance."""
+    log_z = logits.logsumexp(-1, keepdim=True)  # log p = logit - log Z has the logits' variance
+    mean = logits.mean(-1, keepdim=True)
+    log_p = logits.gather(-1, targets[:, None]) - log_z
+    return log_p[:, 0], (log_z - mean)[:, 0], (logits - mean).square().mean(-1)
+
+
+def in_bfloat16(logits: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    """Ours, with logits and softmax in bfloat16."""
+    log_p, p = logits.bfloat16().log_softmax(-1), logits.bfloat16().softmax(-1)
+    entropy = -(p * log_p).sum(-1)
+    variance = (p * (log_p + entropy[:, None]).square()).sum(-1)
+    return log_p.gather(-1, targets[:, None])[:, 0], entropy, variance
+
+
+def log_p_alone(logits: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    """Log p of each target; 0 and 1 in the places of entropy and variance."""
+    log_p = logits.log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+    return log_p, log_p.new_zeros(len(log_p)), log_p.new_ones(len(log_p))
+
+
+def other_pass(setup: Setup, name: str, detectors: Sequence[str]) -> Scored:
+    """Detectors of the statistics by one of two functions, which share a pass."""
+    functions = {"unweighted": plain_moments, "bfloat16": in_bfloat16}
+    stats = other_statistics(setup.inputs.target.model, setup.inputs.texts, functions)[name]
+    return rescored(setup, detectors, stats=stats)
+
+
+def padding_as_a_token(setup: Setup, batch: int = 8) -> Scored:
+    """Min-K% of the short texts with the end-of-text token, which pads, after each but the longest of a batch."""
+    texts, model = setup.short, setup.inputs.target.model
+    padding = load_tokenizer(model).eos_token_id
+    if padding is None:
+        raise NotApplicable("the tokenizer has no end-of-text token to pad with")
+    passes = other_statistics(model, texts.inputs.texts, {"log_p": log_p_alone}, then=padding)["log_p"]
+    log_prob, after = [row.log_prob for row in texts.rows()], [row.log_prob[-1] for row in passes]
+    return texts, {"min_k": padding_counted(log_prob, after, texts.k, batch)}
+
+
+def padding_counted(log_prob: Sequence[NDArray[Any]], after: Sequence[float], k: float, batch: int) -> FloatArray:
+    """Min-K% where each text, but the longest of each batch, ends in one more token, of log-prob `after`."""
+    n = np.array([len(of) for of in log_prob])
+    is_padded = [n[i] < n[i - i % batch :][:batch].max() for i in range(len(n))]
+    pairs = zip(log_prob, after, is_padded, strict=True)
+    ordered = [np.sort(np.append(of, token) if longer else of) for of, token, longer in pairs]
+    return np.array([of[: max(1, int(len(of) * k / 100))].mean() for of in ordered])
+
+
+def smoothed(counts: NDArray[np.int64], size: int | None = None) -> FloatArray:
+    """Log relative frequency of each token, with one added to each count, in a vocabulary of `size` (all rows)."""
+    return np.asarray(np.log(counts + 1) - np.log(counts.sum() + (size or len(counts))))
+
+
+def dc_pdd(setup: Setup, log_frequency: Callable[[NDArray[np.int64]], FloatArray] = smoothed) -> Scored:
+    """DC-PDD, the mean of min(alpha, 0.01), with another log frequency made of the corpus's counts."""
+    frequency = log_frequency(setup.inputs["frequency"].counts)
+
+    def score(row: TokenRow) -> float:
+        first = np.unique(row.token_ids, return_index=True)[1]
+        alpha = -np.exp(row.log_prob[first]) * frequency[row.token_ids[first]]
+        return float(0.01 - np.maximum(0.01 - alpha, 0).mean())
+
+    return each(setup.whole, "dc_pdd", score)
+
+
+def dc_pdd_of_documents(setup: Setup) -> Scored:
+    """DC-PDD by how many texts of the reference corpus hold each token."""
+    model, corpus = setup.inputs.target.model, str(setup.inputs.target.corpus)
+    if split_prefix(corpus)[0] in HUB_CORPORA:
+        raise NotApplicable(f"{corpus} would be read a second time to count documents")
+    held = [np.unique(ids) for ids in encode(load_tokenizer(model), list(reference_texts(corpus))) if len(ids)]
+    return dc_pdd(setup, lambda counts: smoothed(np.bincount(np.concatenate(held), minlength=len(counts))))
+
+
+def zlib_literal(setup: Setup) -> Scored:
+    """Zlib of the perplexity, by compressed bytes."""
+    sizes = [len(compress(text.encode())) for text in setup.inputs.texts]
+    perplexity = np.array([np.exp(-row.log_prob.mean()) for row in setup.whole.rows()])
+    return setup.whole, {"zlib": -perplexity / sizes}
+
+
+@cache
+def our_probe(setup: Setup) -> tuple[Texts, Collected, NDArray[np.int8], ProbeScores]:
+    """The probe's test texts with our scores, what it learned from, all labels and the probe; trained once a setup."""
+    benchmark = setup.inputs.labelled
+    if setup.unseen is None:
+        raise NotApplicable("no unseen texts are named for the probe to learn from (real)")
+    left, unseen = unseen_texts(benchmark, {"real": setup.unseen}, setup.n_training)
+    inputs = setup.inputs.take(left, benchmark.name)
+    validation = np.array(inputs.labelled.validation) if inputs.labelled.validation else None
+    collected = collect(inputs.target.model, inputs.texts, unseen["real"])
+    probe = choose_probe(collected, inputs.labels, validation=validation)
+    texts = setup.whole.take(left[probe.test], "test texts")
+    texts.ours["Probe"] = probe.scores[probe.test]
+    return texts, collected, inputs.labels, probe
+
+
+def other_probe(setup: Setup, other: Callable[[Collected, NDArray[np.int8], ProbeScores], FloatArray]) -> Scored:
+    """The probe's test texts with ours, and what `other` makes of activations, labels and our probe."""
+    texts, collected, labels, probe = our_probe(setup)
+    return texts, {"Probe": other(collected, labels, probe)[probe.test]}
+
+
+def penalized(collected: Collected, labels: NDArray[np.int8], probe: ProbeScores, C: float) -> FloatArray:
+    """The probe's scores with another L2 penalty, chosen in the same way."""
+    regression = make_pipeline(StandardScaler(), LogisticRegression(C=C, fit_intercept=False, max_iter=1000))
+    fitted = {
+        (rate, layer): clone(regression).fit(of_proxy[layer].astype(float), collected.coin)
+        for rate, of_proxy in collected.proxies.items()
+        for layer in range(1, len(of_proxy))
+    }
+    candidates = probe_candidates(fitted, collected.target)
+    return candidates.scores[candidates.best(labels, probe.validation)]
+
+
+def unchosen(collected: Collected, *_: object) -> FloatArray:
+    """The probe's scores at the first learning rate and the last layer."""
+    rate = next(iter(collected.proxies))
+    fitted = fit_probes({rate: collected.proxies[rate]}, collected.coin)
+    return probe_candidates(fitted, collected.target).scores[-1]
+
+
+def readings() -> list[Reading]:
+    """What others do in each choice."""
+    literal = "the literal equation, a ratio of perplexities (orders as a difference)"
+    of_two: dict[str, Callable[..., float]] = {
+        literal: lambda row, other: row.log_prob.mean() - other.log_prob.mean(),
+        "ratio of summed losses": lambda row, other: -row.log_prob.sum() / other.log_prob.sum(),  # grows with tokens
+    }
+    one_pass = ["ppl", "zlib", "min_k", "min_k++", "dc_pdd", "surp"]
+    probes: list[tuple[str, str, Callable[..., FloatArray]]] = [
+        ("standardization", "each split by its own statistics", lambda _, __, ours: ours.leaking.scores),
+        ("decision", "the literal rule: member where P is low", lambda _, __, ours: -ours.scores),
+        ("L2 penalty", "C = 0.01, a stronger penalty", partial(penalized, C=0.01)),
+        ("L2 penalty", "C = 100, a weaker one", partial(penalized, C=100.0)),
+        ("learning rate and layer", "the first learning rate, the last layer", unchosen),
+    ]
+
+    def of_surp(*how: Any) -> Callable[[Setup], Scored]:
+        return lambda s: each(s.whole, "surp", lambda row: surp(row, *how))
+
+    def of_pair(name: str, label: str, other: str) -> list[tuple[str, str, Callable[[Setup], Scored]]]:
+        makes = {words: lambda s, score=score: each(s.whole, name, score, other) for words, score in of_two.items()}
+        return [("Small Ref, Lowercase", f"{label}: {words}", make) for words, make in makes.items()]
+
+    # By detector, None for all whose scores it gives, and whether it takes a pass over the model's weights.
+    table: dict[tuple[str | None, bool], list[tuple[str, str, Callable[[Setup], Scored]]]] = {
+        (None, True): [
+            ("first token", "no start token, so not scored", no_start_token),
+            ("precision", "logits and softmax in bfloat16", lambda s: other_pass(s, "bfloat16", one_pass)),
+        ],
+        (None, False): [
+            ("sign", "negated once too often: 1 − AUC", lambda s: (s.whole, {n: -x for n, x in s.whole.ours.items()})),
+            ("first token", "start token, but the first is left out", first_token_left_out),
+        ],
+        ("surp", False): [
+            ("SURP, low probability", "⌊nk/100⌋ lowest by rank", of_surp("lowest by rank")),
+            ("SURP, low probability", "k% of the range of log p", of_surp("low in the range")),
+            ("SURP, no surprising token", "−100 nats", of_surp("below the percentile", -100.0)),
+        ],
+        ("min_k++", True): [
+            (
+                "Min-K%++ moments",
+                "plain mean and deviation over the vocabulary",
+                lambda s: other_pass(s, "unweighted", ["min_k++"]),
+            )
+        ],
+        ("dc_pdd", False): [
+            ("DC-PDD, frequency", "raw counts: log(count + 1)", lambda s: dc_pdd(s, lambda n: np.log(n + 1))),
+            ("DC-PDD, frequency", "documents that hold the token", dc_pdd_of_documents),
+            ("DC-PDD, logarithm", "base 2", lambda s: dc_pdd(s, lambda n: smoothed(n) / np.log(2))),
+            ("DC-PDD, logarithm", "base 10", lambda s: dc_pdd(s, lambda n: smoothed(n) / np.log(10))),
+            (
+                "DC-PDD, |V|",
+                "tokens that the corpus holds",
+                lambda s: dc_pdd(s, lambda n: smoothed(n, int((n > 0).sum()))),
+            ),
+            ("DC-PDD, length", "DC-PDD whole, the others cut", lambda s: (s.cut, {"dc_pdd": s.whole.ours["dc_pdd"]})),
+            (
+                "DC-PDD, length",
+                "DC-PDD cut, the others whole",
+                lambda s: (s.cut, s.whole.ours | {"dc_pdd": s.cut.ours["dc_pdd"]}),
+            ),
+        ],
+        ("ref", False): of_pair("ref", "Small Ref", "reference"),
+        ("lowercase", False): of_pair("lowercase", "Lowercase", "lowercase"),
+        ("zlib", False): [
+            ("Zlib", "the literal equation: perplexity per compressed byte", zlib_literal),
+            (
+                "Zlib",
+                "divided by characters too",
+                lambda s: (s.whole, {"zlib": s.whole.ours["zlib"] / list(map(len, s.inputs.texts))}),
+            ),
+        ],
+        ("Probe", True): [
+            (f"probe, {choice}", words, partial(other_probe, other=other)) for choice, words, other in probes
+        ],
+        ("min_k", True): [("padding", "the first padding token counts (short texts, k = 5)", padding_as_a_token)],
+    }
+    return [Reading(*of, name, runs_model=runs) for (name, runs), made in table.items() for of in made]
+
+
+def ledger(findings: Sequence[Finding], caption: str) -> Styler:
+    """One row a reading, of the detector that it moves most: what it does to AUC, TPR, texts and order."""
+    rows: list[dict[str, str]] = []
+    of_reading = Counter(f.reading for f in findings)
+    for f in most_moved(findings):
+        is_new = not any(row["of"] == f.reading.choice for row in rows)
+        row = {
+            "of": f.reading.choice,
+            "choice": f.reading.choice if is_new else "",
+            "ours": OURS[f.reading.choice] if is_new else "",
+            "other": f.reading.words,
+            "detector": f.label + (f" (of {n})" if (n := of_reading[f.reading]) > 1 else ""),
+            "AUC, ours → other": f"not applicable: {f.why}",
+        }
+        if f.aucs and f.auc and f.places:
+            row |= {
+                "AUC, ours → other": unbroken(f"{f.aucs[0].estimate:.3f} → {f.aucs[1].estimate:.3f}"),
+                "AUC, difference [95%]": unbroken(f.auc),
+                "TPR at 5% FPR, difference [95%]": unbroken(f.tpr or f.tpr_needs),
+                "texts": f"{f.n_changed} of {f.n_texts}" + (f", {f.n_dropped} dropped" if f.n_dropped else ""),
+                "place": unbroken(f"{f.places[0]} → {f.places[1]}") + f" of {f.n_detectors}",
+                "τ": DASH if f.tau is None or np.isnan(f.tau) else f"{f.tau:.2f}",
+            }
+        rows.append(row)
+    return small(pd.DataFrame(rows).drop(columns="of").fillna(""), caption).hide(axis="index")
