@@ -15,7 +15,7 @@ from mialib.metrics import Interval, clopper_pearson
 from mialib.passes.inputs import Target
 from replication import BOOK_DATA, figures
 from replication.claims.over_seeds import auc_over_seeds
-from replication.claims.printed import AS_PRINTED, Lead, power_at, spread_between
+from replication.claims.printed import AS_PRINTED, Lead, power_at
 from replication.claims.scores import seeds_of
 from replication.claims.spec import AS_RECORDED, NO_CORPUS, Change, Claim, Claims, Group, Side
 from replication.claims.verdict import SEEDS_OF_A_VERDICT, Judgement, judge_on, verdicts_of_each, worst_of
@@ -259,23 +259,6 @@ def tally_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
         share = clopper_pearson(sum(of_claims), len(of_claims)) if of_claims else DASH
         rows[criterion] = {"holds": sum(of_claims), "of claims": len(of_claims), "share [95% interval]": str(share)}
     return text_table(rows, "How many claims hold here, by five criteria")
-
-
-def spread_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
-    """For each claim with several tests: their verdicts, and by how much their differences differ."""
-    rows = {}
-    for claim_id, group in by_claim(judgements).items():
-        worst = [_worst(j) for j in group if j.claim.metric == group[0].claim.metric]
-        if len(worst) > 1:
-            estimates = [of.estimate for of in worst]
-            tau = spread_between(estimates, [(of.high - of.low) / 2 / 1.96 for of in worst])
-            rows[claim_id] = {
-                "verdicts": count_verdicts(j.verdict for j in group),
-                "lowest to highest": f"{min(estimates):+.3f} to {max(estimates):+.3f}",
-                "τ [95% interval]": three_digits(tau),
-            }
-    caption = "Claims with several tests: the difference that speaks most against the claim, across settings"
-    return text_table(rows, caption)
 
 
 def objections_table(judgements: Sequence[Judgement], paper: str) -> Styler:

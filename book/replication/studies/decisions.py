@@ -89,7 +89,7 @@ def power(
     return intervals
 
 
-def too_few_known(n_known: int, fpr: float, is_confident: bool = False) -> str:
+def needs_known(n_known: int, fpr: float, is_confident: bool = False) -> str:
     """What a table says where n known non-members are too few for a target FPR."""
     return results.too_few(n_known, n_needed(fpr, is_confident=is_confident))
 
@@ -108,7 +108,7 @@ def called(
     """What each detector's threshold at each target FPR calls members among the known non-members and in groups."""
     found = []
     for (name, of_known), fpr in product(known.items(), fprs):
-        needs, shares = too_few_known(len(of_known), fpr), dict.fromkeys(["known", *groups])
+        needs, shares = needs_known(len(of_known), fpr), dict.fromkeys(["known", *groups])
         if not needs:
             decision = decide(of_known, fpr)
             shares = {"known": decision.fpr}
@@ -129,7 +129,7 @@ def threshold_table(
     """One row a rule: what its threshold promises, and what it does on other texts."""
     rows = {}
     for (rule, is_confident), fpr in product({"on average": False, "97.5% confident": True}.items(), fprs):
-        cells = {"threshold": too_few_known(len(known), fpr, is_confident)}
+        cells = {"threshold": needs_known(len(known), fpr, is_confident)}
         if not cells["threshold"]:
             made = decide(known, fpr, is_confident=is_confident)
             expected = expected_share(made.n_allowed, len(known), len(held_out))
