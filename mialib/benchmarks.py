@@ -20,6 +20,10 @@ class Benchmark:
     """N texts and, for each, whether it was in the training data (label 1, a member) or not (0).
 
     ValueError, naming the text, for an empty text, another label, a single class, or a whole text with both labels.
+
+    >>> bench = Benchmark("mine", ("It was the best of times", "No years were ever finer"), [1, 0], revision="1")
+    >>> bench.cut(3).texts
+    ('It was the', 'No years were')
     """
 
     name: str

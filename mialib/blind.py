@@ -152,6 +152,11 @@ def blind_scores(
     document, or equal texts where no groups are given. All scores are 0 where no two texts share an n-gram. ValueError
     for an unknown kind and for lists of unequal length; TooFewTexts, which is one too, for fewer texts (groups) of a
     class than folds.
+
+    >>> labels = [i % 2 for i in range(40)]
+    >>> texts = ["stone " * (1 + label) + str(i) for i, label in enumerate(labels)]
+    >>> auc(labels, blind_scores(texts, labels, "length"))
+    1.0
     """
     check_one_of(kind, BLIND, "blind baseline")
     texts, labels, groups = _in_groups(texts, labels, groups)

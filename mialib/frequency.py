@@ -29,7 +29,12 @@ TEXTS_AT_ONCE = 1024  # tokenized in parallel by the tokenizer's own threads
 
 @dataclass(frozen=True)
 class TokenFrequency:
-    """How often each token of a vocabulary occurs in a reference corpus."""
+    """How often each token of a vocabulary occurs in a reference corpus.
+
+    >>> frequency = TokenFrequency(np.array([3, 0, 1]), "three tokens")
+    >>> frequency.log_probability.round(2).tolist()
+    [-0.56, -1.95, -1.25]
+    """
 
     counts: NDArray[np.int64]  #: (V,), of each row of the model's output, also of tokens that the tokenizer never emits
     name: str  #: the corpus
@@ -81,6 +86,11 @@ def count_tokens(
     `vocab_size` is the model's `|V|`, its number of output rows. Once a minute `save` is given the counts (V,) so far
     and the number of texts counted; `found` gives what an earlier run saved, and counting goes on there. ValueError for
     a token outside the vocabulary, and for no tokens.
+
+    >>> model = Scorer("smollm2-135m").loaded
+    >>> frequency = count_tokens(["The river rises.", "The mill"], model.tokenizer, model.vocab_size, name="two texts")
+    >>> len(frequency.counts) == model.vocab_size
+    True
     """
     if isinstance(texts, str):
         raise ValueError(f"{name}: texts are expected, got one string")

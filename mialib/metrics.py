@@ -4,6 +4,8 @@ All functions take labels of shape (N,), 1 for members and 0 for non-members, an
 ValueError for a label other than 0 or 1, a missing class, a score that is not finite, or lengths that differ.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, sqrt
@@ -67,7 +69,11 @@ def placements(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray
 
 
 def auc(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Area under the ROC curve: P(member scores higher) + P(tie) / 2."""
+    """Area under the ROC curve: P(member scores higher) + P(tie) / 2.
+
+    >>> auc([1, 1, 0, 0], [0.9, 0.4, 0.5, 0.1])
+    0.75
+    """
     return float(placements(*split_scores(labels, scores))[0].mean())
 
 
@@ -85,6 +91,9 @@ def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> I
     At the estimate the variance is DeLong's (1988), elsewhere it changes as `exponential_variance` does. Few misplaced
     texts make DeLong's too small: one below the exponential is drawn towards it, as if `FEW` further misplaced texts
     had shown that. The t quantile has the degrees of freedom of the smaller class.
+
+    >>> print(auc_interval([1, 1, 1, 0, 0, 0], [0.9, 0.8, 0.4, 0.5, 0.2, 0.1]))
+    0.889 [0.139, 0.997]
     """
     check_level(level)
     placed = placements(*split_scores(labels, scores))
@@ -123,7 +132,12 @@ def certain_within(n: int, level: float) -> float:
 
 
 def compare_auc(labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, level: float = 0.95) -> Comparison:
-    """AUC of `scores_a` minus AUC of `scores_b` on the same texts, paired (DeLong et al. 1988)."""
+    """AUC of `scores_a` minus AUC of `scores_b` on the same texts, paired (DeLong et al. 1988).
+
+    >>> labels = [1, 1, 1, 0, 0, 0]
+    >>> print(compare_auc(labels, [0.9, 0.8, 0.4, 0.5, 0.2, 0.1], [0.3, 0.8, 0.4, 0.5, 0.2, 0.7]).difference)
+    0.333 [-0.200, 0.867]
+    """
     check_level(level)
     labels, scores_a, scores_b = (
         plain_array(labels, "labels"),
@@ -168,7 +182,12 @@ def variance_of_mean(values: FloatArray) -> float:
 
 
 def roc(labels: ArrayLike, scores: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """FPR, TPR and threshold (predict member where score >= threshold), from (0, 0) to (1, 1), all corners kept."""
+    """FPR, TPR and threshold (predict member where score >= threshold), from (0, 0) to (1, 1), all corners kept.
+
+    >>> fpr, tpr, threshold = roc([1, 1, 0, 0], [0.9, 0.4, 0.5, 0.1])
+    >>> fpr.tolist(), tpr.tolist()
+    ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0])
+    """
     from sklearn.metrics import roc_curve
 
     members, non_members = split_scores(labels, scores)
@@ -190,7 +209,11 @@ def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
 
 
 def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05) -> float:
-    """Largest TPR of a threshold whose FPR is at most `fpr` (a fraction); no interpolation, 50 of 1000 counts as 5%."""
+    """Largest TPR of a threshold whose FPR is at most `fpr` (a fraction); no interpolation, 50 of 1000 counts as 5%.
+
+    >>> tpr_at_fpr([1, 1, 0, 0], [0.9, 0.4, 0.5, 0.1], fpr=0.5)
+    1.0
+    """
     members, non_members = split_scores(labels, scores)
     return float((members > threshold_at_fpr(non_members, fpr)).mean())
 
@@ -207,6 +230,9 @@ def tpr_at_fpr_interval(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05,
     scores, which enclose the true threshold whatever the distribution: of n non-members a binomial number lies above
     it, all n perhaps if n is small. On each side the two distances from the estimate are squared and added (Zou and
     Donner 2008). ValueError for fewer than `non_members_needed`.
+
+    >>> print(tpr_at_fpr_interval([1] * 200 + [0] * 200, [*range(150, 350), *range(200)]))
+    0.800 [0.729, 0.861]
     """
     members, non_members = split_scores(labels, scores)
     m, n, estimate = len(members), len(non_members), tpr_at_fpr(labels, scores, fpr)
@@ -284,6 +310,9 @@ def epsilon_bound(labels: ArrayLike, scores: ArrayLike, n_guesses: int, level: f
 
     that is the logit of Clopper and Pearson's one-sided lower limit for v of r. Choose r before looking at labels. Ties
     are broken at random, always alike. ValueError for an r that is odd, below 2 or above N.
+
+    >>> round(epsilon_bound([1] * 50 + [0] * 50, range(100, 0, -1), n_guesses=20), 2)
+    1.82
     """
     labels, scores = plain_array(labels, "labels"), plain_array(scores, "scores", np.float64)
     split_scores(labels, scores)

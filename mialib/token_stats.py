@@ -61,7 +61,15 @@ def same_or_unknown(provenance: Mapping[str, Any], other: Mapping[str, Any]) -> 
 
 @dataclass(frozen=True)
 class TokenStats(Sequence[TokenRow]):
-    """Token statistics of N texts, whose tokens follow each other in flat columns."""
+    """Token statistics of N texts, whose tokens follow each other in flat columns.
+
+    >>> stats = Scorer("smollm2-135m").score(["The river rises in the hills.", "The mill"], progress=False)
+    >>> len(stats), stats[1].log_prob.dtype
+    (2, dtype('float32'))
+    >>> stats.take([1]).save("statistics.parquet")
+    >>> len(TokenStats.load("statistics.parquet"))
+    1
+    """
 
     token_ids: NDArray[np.int32]  #: (tokens,)
     log_prob: NDArray[np.float32]  #: (tokens,) nats

@@ -186,7 +186,7 @@ def test_a_page_that_prints_an_auc_says_whether_its_benchmarks_leak(path):
 
 def test_the_page_of_the_library_has_every_public_name():
     page = (ROOT / "book" / "api.md").read_text(encoding="utf-8")
-    documented = re.findall(r"^\.\. (?:auto\w+|py:data):: mialib\.(\w+)$", page, re.M)
+    documented = re.findall(r"^ +\.\. (?:auto\w+|py:data):: mialib\.(\w+)$", page, re.M)
     assert sorted(documented) == sorted(mialib.__all__)
 
 

@@ -1,5 +1,7 @@
 """README, the pages of text and `examples/`: each command can be typed, and what is shown is what comes out."""
 
+import doctest
+import inspect
 import json
 import os
 import re
@@ -10,16 +12,19 @@ import sys
 from contextlib import chdir
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from clones import python_path
 from typer.testing import CliRunner
 
+import mialib
 import mialib_audit.commands  # noqa: F401, its commands
 from mialib.catalog.hub import Unavailable
 from mialib.catalog.sources import find
 from mialib.detectors import DETECTORS
 from mialib.store import ROOT
+from mialib_audit import canaries
 from replication.commands import app
 from replication.pipeline.notebooks import NOTEBOOKS, read_notebook
 
@@ -86,6 +91,21 @@ def test_the_lines_of_python_run(path, model_folder, benchmark_file, capsys):
         code = code.replace(name, model_folder)
     exec(code.replace("examples/texts.jsonl", benchmark_file).replace('"texts.jsonl"', repr(benchmark_file)), {})
     assert re.fullmatch(r"0\.\d{3} \[0\.\d{3}, [01]\.\d{3}\]\n", capsys.readouterr().out)
+
+
+NAMES = {name: getattr(mialib, name) for name in mialib.__all__}
+NAMES |= {"make_canaries": canaries.make_canaries, "check_seal": canaries.check_seal, "np": np, "Path": Path}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES.keys() - {"DETECTORS", "np", "Path"}))  # `detect`'s example has the first
+def test_the_example_of_a_public_name_runs(name, model_folder, masked_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = inspect.getdoc(NAMES[name])
+    for of, here in {"smollm2-135m": model_folder, "roberta-base": masked_folder, "examples": EXAMPLES}.items():
+        text = text.replace(f'"{of}', f'"{here}')
+    example = doctest.DocTestParser().get_doctest(text, dict(NAMES), name, None, None)
+    wrong = []
+    assert example.examples and not doctest.DocTestRunner().run(example, out=wrong.append).failed, "".join(wrong)
 
 
 @pytest.mark.slow

@@ -140,14 +140,20 @@ def mialib(installed, run):
     return lambda *arguments: [run(source, script, *arguments) for source in ("wheel", "clone")]
 
 
-def test_a_releases_files_are_the_same_when_they_are_made_again_and_each_sdist_is_complete(tmp_path):
+def test_a_releases_files_are_the_same_when_they_are_made_again_and_each_sdist_is_complete(tmp_path, monkeypatch):
     """The wheels are built from the sdists, so what they hold is in these."""
+    monkeypatch.setenv("GITHUB_REPOSITORY", "owner/name")
     if int(version("setuptools").partition(".")[0]) < 77 or not (ROOT / ".git").exists():
         pytest.skip("needs a clone, and setuptools 77, which `make release` installs")
     made, again = (release.build(tmp_path / name) for name in ("once", "again"))
     assert release.checksums(made) == release.checksums(again)
     wheels = {path.name.partition("-")[0]: set(ZipFile(path).namelist()) for path in made if path.suffix == ".whl"}
     assert wheels.keys() == {"mialib", "mialib_audit", "mialib_replication"}
+    [wheel] = (tmp_path / "once").glob("mialib-*.whl")
+    shown = ZipFile(wheel).read(f"{wheel.name.removesuffix('-py3-none-any.whl')}.dist-info/METADATA").decode()
+    links = re.findall(r"\]\(([^)]+)\)", shown)
+    assert links and all(link.startswith("https://") for link in links), "the package index shows no others"
+    assert "](https://github.com/owner/name/raw/HEAD/book/figures/token_view.png)" in shown
     assert "mialib/data/models.yml" in wheels["mialib"]
     assert "replication/data/claims.yml" in wheels["mialib_replication"]
     assert all(any(name.endswith("licenses/LICENSE") for name in names) for names in wheels.values())

@@ -36,6 +36,10 @@ def make_canaries(folder: Path, texts: Sequence[str] = ()) -> dict[str, Any]:
     Without `texts` the canaries are 300 lists of 30 words drawn from licences: surely unseen by any model. How well a
     training remembers texts like its data is shown by such texts: each of `texts`, unpublished, is a canary. ValueError
     for fewer than `FEWEST` without near-copies, and for files that exist.
+
+    >>> seal = make_canaries(Path("canaries"))
+    >>> seal["file"], seal["repeats"]
+    ('canaries.jsonl', [1, 4, 16])
     """
     train, sealed, seal = (folder / name for name in ("train.jsonl", "canaries.jsonl", "seal.json"))
     if existing := [str(path) for path in (train, sealed, seal) if path.exists()]:
@@ -65,7 +69,11 @@ def make_canaries(folder: Path, texts: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def check_seal(canaries: Path) -> None:
-    """ValueError for a list of canaries that is not the one that a seal.json beside it names."""
+    """Check that a list of canaries is the one that a seal.json beside it names; ValueError if it is not.
+
+    >>> _ = make_canaries(Path("sealed"))
+    >>> check_seal(Path("sealed", "canaries.jsonl"))
+    """
     seal = canaries.with_name("seal.json")
     if not seal.is_file():
         return

@@ -84,6 +84,10 @@ def make_neighbors(
     texts. In a text longer than the model's context a word is seen with as many tokens around it as fit; the number of
     such texts is logged. `save` is given finished parts: neighbors, and whether the text was longer; `found` is what an
     earlier run saved of the same texts. ValueError, naming the text, for one that has fewer neighbors than asked for.
+
+    >>> [neighbors] = make_neighbors(["The river rises in the hills."], "roberta-base", n_neighbors=3, progress=False)
+    >>> len(neighbors)
+    3
     """
     texts = check_texts(texts, "texts to make neighbors of")
     model, tokenizer = load_masked_model(masked_lm)

@@ -86,11 +86,18 @@ def probe_scores(
     device: str = "auto",
     dtype: str = "auto",
 ) -> ProbeScores:
-    """The whole method for one target.
+    """Score N texts by the probe (Liu et al. 2024), the whole method for one target model.
 
     `texts` and `labels` (N,) are the benchmark; `training_texts` are like them, and the target has seen none.
     `validation` are the numbers of the texts to choose on, by default a fifth of each class at random. `seed` draws
     these and the coin. Raises as `collect` does.
+
+    >>> texts = [f"{'old' if i % 2 else 'new'} stone number {i}" for i in range(40)]
+    >>> labels = [i % 2 for i in range(40)]
+    >>> unseen = [f"the river number {i} rises" for i in range(20)]
+    >>> found = probe_scores("smollm2-135m", texts, labels, unseen, learning_rates=[1e-3])
+    >>> found.scores.shape
+    (40,)
     """
     options: dict[str, Any] = {"learning_rates": learning_rates, "seed": seed, "device": device, "dtype": dtype}
     return choose_probe(collect(model, texts, training_texts, **options), labels, seed, validation)

@@ -74,6 +74,10 @@ def load_benchmark(
     `length` is a number of words: it chooses the split of a benchmark that is published at several lengths, and cuts
     the texts of any other. `text_column`, `label_column` and `language` (by default `language_of` the texts) matter for
     files alone. FileNotFoundError or ValueError say which file, line or name is wrong, and what is expected.
+
+    >>> bench = load_benchmark("examples/texts.jsonl")
+    >>> len(bench), bench.labels[:2].tolist(), bench.texts[0][:16]
+    (10, [1, 0], 'Call me Ishmael.')
     """
     name = str(name)
     if stored := find(name).benchmark():

@@ -22,6 +22,8 @@ def main() -> None:
         warnings.formatwarning = lambda message, *_, **__: f"{printable(str(message))}\n"  # without a line of our code
         load_app()()
     except (ValueError, OSError, MemoryError, ImportError) as error:
+        from mialib.text import printable  # once more: the import above may be what failed
+
         print(f"mialib: {printable(sentence_of(error))}", file=sys.stderr)
         sys.exit(1)
     except (KeyboardInterrupt, SystemExit) as end:  # typer turns the one into the other

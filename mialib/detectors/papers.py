@@ -155,7 +155,13 @@ def neighbor(row: TokenRow, *, neighbors: FloatArray) -> float:
 def surp_grid(
     stats: TokenStats, entropy_thresholds: Sequence[float], ks: Sequence[float]
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """SURP of N texts at E thresholds and K percentiles: scores and numbers of surprising tokens, both (E, K, N)."""
+    """SURP of N texts at E thresholds and K percentiles: scores and numbers of surprising tokens, both (E, K, N).
+
+    >>> stats = Scorer("smollm2-135m").score(["The river rises in the hills.", "No minutes survive."], progress=False)
+    >>> scores, n_surprising = surp_grid(stats, entropy_thresholds=[1.0, 2.0], ks=[20, 40, 60])
+    >>> scores.shape
+    (2, 3, 2)
+    """
     check_known(DETECTORS["surp"].reads, stats.lacks, "SURP")
     stats.check_finite()
     totals, counts = np.empty((2, len(entropy_thresholds), len(ks), len(stats)))

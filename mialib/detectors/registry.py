@@ -101,6 +101,12 @@ def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
     that the model does not give, inputs of other texts or another tokenizer than the statistics (as far as both name
     theirs, which they no longer do after `take` or `prefix`), a reference that is the model itself, and, naming the
     text, a statistic or a score that is not finite.
+
+    >>> stats = Scorer("smollm2-135m").score(["The river rises in the hills.", "No minutes survive."], progress=False)
+    >>> detect("min_k", stats, k=20).shape
+    (2,)
+    >>> DETECTORS["min_k"].source
+    'Shi et al. 2024'
     """
     chosen, what = get_detector(name), f"detector {name!r}"
     inputs = {need: given.pop(need, None) for need in {need for of in DETECTORS.values() for need in of.needs}}

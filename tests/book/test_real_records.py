@@ -7,14 +7,51 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mialib.catalog.registry import known_benchmarks
 from mialib.detectors import DETECTORS
 from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
-from replication import real
+from mialib.versions import versions_of
+from replication import BOOK_DATA, real
 from replication.recorded import COLUMNS
 
 PAPERS = [name for name, of in DETECTORS.items() if not of.is_later and name != "neighbor"]
 SAID = "The river Near Old mills runs slowly Under a Stone bridge built By people Of Two towns in Spring"
 WORDS = SAID.split()
+
+
+PAIRS = real.recorded_pairs()
+
+
+def forget():
+    for kept in (real._pass, real._stand_ins, real._zlib_bytes, real.recorded_pairs):
+        kept.cache_clear()
+
+
+@pytest.mark.parametrize(("model", "benchmark"), PAIRS)
+def test_a_file_that_somebody_sends_is_whole(model, benchmark):
+    """What the page *Results of others* says is checked."""
+    forget()
+    inputs = load_inputs(Target(model=model, benchmark=benchmark, corpus=real.CORPORA[0]))
+    stats, name = inputs.stats, benchmark.removeprefix(real.REAL)
+    sizes = {of: known.examples for of, known in known_benchmarks().items()}
+    published = [n for of, lengths in sizes.items() for length, n in lengths.items() if name in (of, f"{of}-{length}")]
+    assert [len(stats)] == [len(inputs.labels)] == published
+    assert stats.provenance["versions"] == versions_of("scoring"), "scored by the present code"
+    assert stats.provenance["parameters"] and stats.provenance["recorded_with"].keys() >= {"torch", "transformers"}
+    stats.check_finite()
+    assert (stats.log_prob <= 0).all() and (stats.entropy >= 0).all() and (stats.log_prob_var >= 0).all()
+    assert -6 < stats.log_prob.mean() < -1, "worse than any working model, or better than one on texts that it knows"
+    assert all(np.isfinite(scores).all() for scores in score_all(inputs, PAPERS).values() if scores is not None)
+
+
+def test_the_record_of_a_gpu_has_all_pieces_and_none_failed():
+    record = json.loads((BOOK_DATA / "recorded" / "gpu.json").read_text(encoding="utf-8"))
+    assert record and all(of["results"] and "failed" not in of["results"] for of in record.values())
+    assert all(of["ran"]["cuda"] for of in record.values()), "on a GPU, and no rehearsal"
+    tests = record["kernel"]["results"]["tests"]
+    assert tests["tests"] and not tests["failures"] and not tests["errors"]
+    for name, of in record["lab"]["results"].items():
+        assert of["largest differences"]["log_prob"] < (0.01 if name.endswith("float32") else 1), name
 
 
 @pytest.fixture
@@ -31,8 +68,7 @@ def recorded(tmp_path, monkeypatch, model_folder, reference_folder):
         (tmp_path / f"corpus-{n}.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path / "copies"))
     monkeypatch.setattr(real, "FOLDER", tmp_path / "recorded")
-    for kept in (real._pass, real._stand_ins, real._zlib_bytes, real.recorded_pairs):
-        kept.cache_clear()
+    forget()
     written = list(real.record_passes([str(model_folder), str(reference_folder)], ["wikimia-32"], corpora))
     assert {path.parent.name for path in written} == {"wikimia-32", "recorded"}
     live = Target(model=str(model_folder), benchmark="wikimia-32", reference=str(reference_folder), corpus=corpora[0])

@@ -372,6 +372,13 @@ def test_fresh_scores_again_what_is_cached(texts_file, model_folder, monkeypatch
     assert len(scored) == 2 and said[0] == said[1] == said[2]
 
 
+def test_a_library_that_can_not_be_imported_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "mialib.commands.cli", None)
+    with pytest.raises(SystemExit):
+        main()
+    assert "mialib.commands.cli" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_command(number, monkeypatch, capsys):
     stopping, handler = typer.Typer(), signal.getsignal(signal.SIGTERM)
