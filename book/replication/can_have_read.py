@@ -1,4 +1,4 @@
-"""What real models can have read of the benchmarks' two sides, from `data/can_have_read.yml`.
+"""What models can have read of the benchmarks' two sides, from `data/can_have_read.yml`.
 
 A model that can have read neither side, or both, is a placebo: what a detector finds on it is not membership.
 """
@@ -67,4 +67,4 @@ def every_model() -> pd.DataFrame:
         for side in all_of.sides
     }
     rows = {f"{side}: {all_of.sides[side]}": row for side, row in answers.items()}
-    return tables.text_table(rows, "What each real model can have read")
+    return tables.text_table(rows, "What each model can have read")
