@@ -10,6 +10,7 @@ from pydantic import model_validator
 
 from mialib.shared.schema import Strict, read_yaml
 from replication import BOOK_DATA, tables
+from replication.real import REAL, stem_of
 
 PATH = BOOK_DATA / "can_have_read.yml"
 
@@ -42,6 +43,19 @@ class CanHaveRead(Strict):
 def can_have_read() -> CanHaveRead:
     """The file's content, checked."""
     return read_yaml(PATH, CanHaveRead)
+
+
+def has_read_neither(recorded: str, benchmark: str) -> bool:
+    """Whether `real/NAME`, a recorded model, can have read no side of a benchmark: a clean placebo.
+
+    ValueError for a model of which the file says nothing.
+    """
+    family, all_of = benchmark.removeprefix(REAL).partition("-")[0], can_have_read()
+    answers = next((of for name, of in all_of.models.items() if REAL + stem_of(name) == recorded), None)
+    if answers is None:
+        raise ValueError(f"say in data/can_have_read.yml what {recorded} can have read")
+    sides = [answer for side, answer in answers.items() if side.partition(",")[0] == family]
+    return all(isinstance(of, Answer) and of.answer == "no" for of in sides)
 
 
 def table(model: str) -> pd.DataFrame:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mialib.catalog.sources import find
 from mialib.detectors import FloatArray
 from mialib.metrics import Interval
 from mialib.passes.inputs import Inputs, Target, load_inputs, score_all
+from replication.can_have_read import has_read_neither
 from replication.claims.printed import SIZES, auc_error
 from replication.published import METHODS, PRINTED_ON, load_published
 from replication.real import CORPORA, recorded_pairs
@@ -54,10 +54,10 @@ def scores_as_in(paper: str, inputs: Inputs) -> dict[str, FloatArray]:
 
 def real_aucs(benchmarks: str) -> list[Result]:
     """The AUC of each detector of the papers, with its settings, of each recorded real model on each benchmark whose
-    name begins so; the lab's model is none."""
+    name begins so. A clean placebo is none."""
     found = []
     for model, benchmark in recorded_pairs():
-        if benchmark.startswith(benchmarks) and find(model).known:
+        if benchmark.startswith(benchmarks) and not has_read_neither(model, benchmark):
             inputs = load_inputs(Target(model=model, benchmark=benchmark, corpus=CORPORA[0]))
             found += measure(inputs.labels, score_all(inputs), inputs.target.column)
     return [result for result in found if result.ours is not None]
