@@ -13,7 +13,7 @@ from replication.pipeline.code import FOLDERS
 
 # Two percent are air.
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3740,
+    "mialib": 3810,
     "mialib/attacks": 837,
     "mialib/catalog": 2600,
     "mialib/commands": 424,
@@ -29,7 +29,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 638,
     "replication/studies": 3230,
 }
-TEST_LINES = 21_600
+TEST_LINES = 21_650
 MODULES = [path for of in FOLDERS.values() for path in of.rglob("*.py")]
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

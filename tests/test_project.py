@@ -11,6 +11,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import mialib
 from mialib.extras import EXTRAS
@@ -40,6 +41,19 @@ def test_every_range_is_pinned_and_holds_its_pin():
         requirement = Requirement(line)
         pin = PINS.get(canonicalize_name(requirement.name))
         assert pin and requirement.specifier.contains(pin), f"{line}, pinned at {pin}: run `make lock`"
+
+
+def test_a_floor_is_a_version_that_was_tried():
+    tried = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8"), re.M))
+    extras = [
+        line
+        for name in set(PROJECT["optional-dependencies"]) - {"dev", "wordfreq"}
+        for line in PROJECT["optional-dependencies"][name]
+    ]
+    for requirement in map(Requirement, [*PROJECT["dependencies"], *extras]):
+        [floor], version = requirement.specifier, Version(tried[requirement.name])
+        is_on_gpu = requirement.name == "torch"  # data/recorded/gpu.json
+        assert floor.operator == ">=" and (Version(floor.version) == version or is_on_gpu), requirement
 
 
 def test_mialib_requires_little_and_each_extra_is_named_where_it_is_missing():
