@@ -40,7 +40,7 @@ def test_a_file_that_somebody_sends_is_whole(model, benchmark):
     assert stats.provenance["parameters"] and stats.provenance["recorded_with"].keys() >= {"torch", "transformers"}
     stats.check_finite()
     assert (stats.log_prob <= 0).all() and (stats.entropy >= 0).all() and (stats.log_prob_var >= 0).all()
-    assert -6 < stats.log_prob.mean() < -1, "worse than any working model, or better than one on texts that it knows"
+    assert -8 < stats.log_prob.mean() < -1, "worse than any working model, or better than one on texts that it knows"
     scores = score_all(inputs, PAPERS)
     assert {name for name, of in scores.items() if of is None} == {"ref"}, "which takes a smaller model"
     assert all(np.isfinite(of).all() for of in scores.values() if of is not None)
