@@ -574,76 +574,94 @@ def readings() -> list[Reading]:
         "ratio of summed losses": lambda row, other: -row.log_prob.sum() / other.log_prob.sum(),  # grows with tokens
     }
     one_pass = ["ppl", "zlib", "min_k", "min_k++", "dc_pdd", "surp"]
-    probes: list[tuple[str, str, Callable[..., FloatArray]]] = [
-        ("standardization", "each split by its own statistics", lambda _, __, ours: ours.leaking.scores),
-        ("decision", "the literal rule: member where P is low", lambda _, __, ours: -ours.scores),
-        ("L2 penalty", "C = 0.01, a stronger penalty", partial(penalized, C=0.01)),
-        ("L2 penalty", "C = 100, a weaker one", partial(penalized, C=100.0)),
-        ("learning rate and layer", "the first learning rate, the last layer", unchosen),
-    ]
-
-    def of_surp(*how: Any) -> Callable[[Setup], Scored]:
-        return lambda s: each(s.whole, "surp", lambda row: surp(row, *how))
-
-    def of_pair(name: str, label: str, other: str) -> list[tuple[str, str, Callable[[Setup], Scored]]]:
-        makes = {words: lambda s, score=score: each(s.whole, name, score, other) for words, score in of_two.items()}
-        return [("Small Ref, Lowercase", f"{label}: {words}", make) for words, make in makes.items()]
-
-    # By detector, None for all whose scores it gives, and whether it takes a pass over the model's weights.
-    table: dict[tuple[str | None, bool], list[tuple[str, str, Callable[[Setup], Scored]]]] = {
-        (None, True): [
-            ("first token", "no start token, so not scored", no_start_token),
-            ("precision", "logits and softmax in bfloat16", lambda s: other_pass(s, "bfloat16", one_pass)),
-        ],
-        (None, False): [
-            ("sign", "negated once too often: 1 − AUC", lambda s: (s.whole, {n: -x for n, x in s.whole.ours.items()})),
-            ("first token", "start token, but the first is left out", first_token_left_out),
-        ],
-        ("surp", False): [
-            ("SURP, low probability", "⌊nk/100⌋ lowest by rank", of_surp("lowest by rank")),
-            ("SURP, low probability", "k% of the range of log p", of_surp("low in the range")),
-            ("SURP, no surprising token", "−100 nats", of_surp("below the percentile", -100.0)),
-        ],
-        ("min_k++", True): [
-            (
-                "Min-K%++ moments",
-                "plain mean and deviation over the vocabulary",
-                lambda s: other_pass(s, "unweighted", ["min_k++"]),
-            )
-        ],
-        ("dc_pdd", False): [
-            ("DC-PDD, frequency", "raw counts: log(count + 1)", lambda s: dc_pdd(s, lambda n: np.log(n + 1))),
-            ("DC-PDD, frequency", "documents that hold the token", dc_pdd_of_documents),
-            ("DC-PDD, logarithm", "base 2", lambda s: dc_pdd(s, lambda n: smoothed(n) / np.log(2))),
-            ("DC-PDD, logarithm", "base 10", lambda s: dc_pdd(s, lambda n: smoothed(n) / np.log(10))),
-            (
-                "DC-PDD, |V|",
-                "tokens that the corpus holds",
-                lambda s: dc_pdd(s, lambda n: smoothed(n, int((n > 0).sum()))),
-            ),
-            ("DC-PDD, length", "DC-PDD whole, the others cut", lambda s: (s.cut, {"dc_pdd": s.whole.ours["dc_pdd"]})),
-            (
-                "DC-PDD, length",
-                "DC-PDD cut, the others whole",
-                lambda s: (s.cut, s.whole.ours | {"dc_pdd": s.cut.ours["dc_pdd"]}),
-            ),
-        ],
-        ("ref", False): of_pair("ref", "Small Ref", "reference"),
-        ("lowercase", False): of_pair("lowercase", "Lowercase", "lowercase"),
-        ("zlib", False): [
-            ("Zlib", "the literal equation: perplexity per compressed byte", zlib_literal),
-            (
-                "Zlib",
-                "divided by characters too",
-                lambda s: (s.whole, {"zlib": s.whole.ours["zlib"] / list(map(len, s.inputs.texts))}),
-            ),
-        ],
-        ("Probe", True): [
-            (f"probe, {choice}", words, partial(other_probe, other=other)) for choice, words, other in probes
-        ],
-        ("min_k", True): [("padding", "the first padding token counts (short texts, k = 5)", padding_as_a_token)],
+    counts_of: dict[str, Callable[..., FloatArray]] = {  # another logarithm of a corpus's counts
+        "raw counts: log(count + 1)": lambda n: np.log(n + 1),
+        "base 2": lambda n: smoothed(n) / np.log(2),
+        "base 10": lambda n: smoothed(n) / np.log(10),
+        "tokens that the corpus holds": lambda n: smoothed(n, int((n > 0).sum())),
     }
-    return [Reading(*of, name, runs_model=runs) for (name, runs), made in table.items() for of in made]
+
+    def of_surp(choice: str, words: str, *how: Any) -> Reading:
+        return Reading(choice, words, lambda s: each(s.whole, "surp", lambda row: surp(row, *how)), "surp")
+
+    def of_counts(choice: str, words: str) -> Reading:
+        return Reading(choice, words, lambda s: dc_pdd(s, counts_of[words]), "dc_pdd")
+
+    def of_pair(detector: str, label: str, other: str) -> list[Reading]:
+        return [
+            Reading(
+                "Small Ref, Lowercase",
+                f"{label}: {words}",
+                lambda s, score=score: each(s.whole, detector, score, other),  # type: ignore[misc]
+                detector,
+            )
+            for words, score in of_two.items()
+        ]
+
+    def of_probe(choice: str, words: str, other: Callable[..., FloatArray]) -> Reading:
+        return Reading(f"probe, {choice}", words, partial(other_probe, other=other), "Probe", runs_model=True)
+
+    return [
+        Reading("first token", "no start token, so not scored", no_start_token, runs_model=True),
+        Reading(
+            "precision",
+            "logits and softmax in bfloat16",
+            lambda s: other_pass(s, "bfloat16", one_pass),
+            runs_model=True,
+        ),
+        Reading(
+            "sign", "negated once too often: 1 − AUC", lambda s: (s.whole, {n: -x for n, x in s.whole.ours.items()})
+        ),
+        Reading("first token", "start token, but the first is left out", first_token_left_out),
+        of_surp("SURP, low probability", "⌊nk/100⌋ lowest by rank", "lowest by rank"),
+        of_surp("SURP, low probability", "k% of the range of log p", "low in the range"),
+        of_surp("SURP, no surprising token", "−100 nats", "below the percentile", -100.0),
+        Reading(
+            "Min-K%++ moments",
+            "plain mean and deviation over the vocabulary",
+            lambda s: other_pass(s, "unweighted", ["min_k++"]),
+            "min_k++",
+            runs_model=True,
+        ),
+        of_counts("DC-PDD, frequency", "raw counts: log(count + 1)"),
+        Reading("DC-PDD, frequency", "documents that hold the token", dc_pdd_of_documents, "dc_pdd"),
+        of_counts("DC-PDD, logarithm", "base 2"),
+        of_counts("DC-PDD, logarithm", "base 10"),
+        of_counts("DC-PDD, |V|", "tokens that the corpus holds"),
+        Reading(
+            "DC-PDD, length",
+            "DC-PDD whole, the others cut",
+            lambda s: (s.cut, {"dc_pdd": s.whole.ours["dc_pdd"]}),
+            "dc_pdd",
+        ),
+        Reading(
+            "DC-PDD, length",
+            "DC-PDD cut, the others whole",
+            lambda s: (s.cut, s.whole.ours | {"dc_pdd": s.cut.ours["dc_pdd"]}),
+            "dc_pdd",
+        ),
+        *of_pair("ref", "Small Ref", "reference"),
+        *of_pair("lowercase", "Lowercase", "lowercase"),
+        Reading("Zlib", "the literal equation: perplexity per compressed byte", zlib_literal, "zlib"),
+        Reading(
+            "Zlib",
+            "divided by characters too",
+            lambda s: (s.whole, {"zlib": s.whole.ours["zlib"] / list(map(len, s.inputs.texts))}),
+            "zlib",
+        ),
+        of_probe("standardization", "each split by its own statistics", lambda _, __, ours: ours.leaking.scores),
+        of_probe("decision", "the literal rule: member where P is low", lambda _, __, ours: -ours.scores),
+        of_probe("L2 penalty", "C = 0.01, a stronger penalty", partial(penalized, C=0.01)),
+        of_probe("L2 penalty", "C = 100, a weaker one", partial(penalized, C=100.0)),
+        of_probe("learning rate and layer", "the first learning rate, the last layer", unchosen),
+        Reading(
+            "padding",
+            "the first padding token counts (short texts, k = 5)",
+            padding_as_a_token,
+            "min_k",
+            runs_model=True,
+        ),
+    ]
 
 
 def ledger(findings: Sequence[Finding], caption: str) -> Styler:
