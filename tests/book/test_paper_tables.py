@@ -246,8 +246,12 @@ def made_result(ours, published, half_width=0.1):
 
 def test_agreement_a_wrong_key_and_file_names():
     results = [made_result(0.6, 0.65), made_result(0.7, 0.9), made_result(None, 0.5), made_result(0.5, None)]
-    both = functions_of("paper_table")["apart"](results)
+    page = functions_of("paper_table")
+    both = page["apart"](results)
     assert np.allclose(both.apart, [-0.05, -0.2]) and both.inside.tolist() == [True, False]
+    of_auc = page["agreement"](both).loc["auc"]
+    expected = {"computed here": 2, "median difference": 0.125, "largest difference": 0.2, "in our interval": 1}
+    assert of_auc.to_dict() == pytest.approx(expected)
     with pytest.raises(ValueError, match=r"^column 'WikiMIA / OPT-6\.7B': modle: ") as caught:
         paper_tables.read_columns({"WikiMIA / OPT-6.7B": {"model": LARGE, "benchmark": "wikimia-32", "modle": "x"}})
     assert "\n" not in str(caught.value)
