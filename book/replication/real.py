@@ -80,7 +80,9 @@ class Real(Source):
         return find_model(self._stem)
 
     def count_parameters(self, *, embeddings: bool = False) -> int:
-        """The number in the provenance."""
+        """The number in the provenance; with embeddings its makers', since a GGUF file may hold these twice."""
+        if embeddings and self.known and self.known.billions:
+            return round(self.known.billions * 1e9)
         made = read_provenance(self._passes()[0])
         return made["parameters" if embeddings else "non_embedding_parameters"]
 
