@@ -99,7 +99,7 @@ def numbers(english):
         "lowest counter": min(counter),
         "printed": max(float(r["value"]) for r in cells if r["value"]),
         "real": max(of for (model, _, _), of in of_real.items() if model != PLACEBO),
-        "placebo": of_real[PLACEBO, "wikimia-64", "min_k"],
+        "placebo": of_real[PLACEBO, "wikimia-32", "min_k"],
         "best": aucs[best],
         "best side": CLAIMS_BY_ID[best[0]].scored[best[1]],
         "found": (one[labels == 1] > threshold).mean(),
