@@ -162,7 +162,7 @@ def blind_scores(
     texts, labels, groups = _in_groups(texts, labels, groups)
     smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)
     if smallest < n_folds:
-        raise TooFewTexts(f"the smaller class has {smallest} texts, fewer than {n_folds} folds")
+        raise TooFewTexts(f"the smaller class has {smallest} texts, and cross-validation needs at least {n_folds}")
     features = BLIND[kind].features(tuple(texts), language)
     scores = np.empty(len(labels))
     with threadpool_limits(1):  # a second thread makes so small a fit no faster, and far slower on a busy machine

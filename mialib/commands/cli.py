@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,8 +86,18 @@ def load_app() -> typer.Typer:
     return app
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        say(f"mialib {version('mialib')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _set_up() -> None:
+def _set_up(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print it")
+    ] = False,
+) -> None:
     log_plainly()
 
 
@@ -237,6 +247,8 @@ def blind(
         leaks = {part.name: measure_leaks(part) for part in by_domain(benchmark)}
         labels = benchmark.labels
         n_members, n_non_members = (int((labels == label).sum()) for label in (1, 0))
+        if not any(of.interval for part in leaks.values() for of in part):
+            continue  # a warning has said why
         say(f"{name}: {n_members} members, {n_non_members} non-members. A fair benchmark's AUC is 0.5, its TPR 0.05.\n")
         for metric, title in zip(AT_CHANCE, ("AUC", "TPR at 5% FPR"), strict=True):
             cells = {part: {of.label: str(of) for of in leaks[part] if of.metric == metric} for part in leaks}

@@ -392,3 +392,13 @@ def test_a_signal_ends_a_command(number, monkeypatch, capsys):
     finally:
         signal.signal(signal.SIGTERM, handler)
     assert end.value.code == 130 and capsys.readouterr().err.startswith("mialib: stopped")
+
+
+def test_blind_says_why_it_cannot_measure_ten_texts_and_prints_no_empty_table(caplog):
+    said = invoke("blind", mialib.store.ROOT / "examples" / "texts.jsonl")
+    assert said.exit_code == 0 and not said.output
+    assert "the smaller class has 5 texts" in caplog.text
+
+
+def test_the_version_is_the_packages():
+    assert re.fullmatch(r"mialib \d+\.\d+\.\d+\n", invoke("--version").output)
