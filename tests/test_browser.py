@@ -197,55 +197,6 @@ def test_pages_and_the_book_are_light(visits):
     assert book < 20
 
 
-def test_buttons_show_their_icons(opened):
-    with opened(LANDING) as tab:
-        tab.evaluate("document.fonts.ready")
-        icons = tab.locator(".bd-header-article :is(.fa-solid, .fas):visible")
-        assert icons.count() >= 3
-        drawn = (
-            "icon => getComputedStyle(icon, '::before').content.length > 2 && icon.getBoundingClientRect().width > 5"
-        )
-        assert all(icon.evaluate(drawn) for icon in icons.all())
-        assert tab.evaluate("document.fonts.check('900 1em \"Font Awesome 6 Free\"', '\\uf0c9')")
-
-
-def test_a_solution_opens_by_keyboard(opened):
-    folded = [page for page in PAGES if "<details" in (BOOK / page).read_text(encoding="utf-8")]
-    assert folded, "no page has anything folded"
-    with opened(folded[0]) as tab:
-        details = tab.locator("article details").first
-        assert not details.evaluate("node => node.open")
-        details.locator("summary").focus()
-        tab.keyboard.press("Enter")
-        assert details.evaluate("node => node.open")
-
-
-def test_the_first_key_offers_a_way_past_the_contents(opened):
-    with opened(CLAIMS) as tab:
-        tab.keyboard.press("Tab")
-        focused = tab.evaluate("document.activeElement.getAttribute('href')")
-        assert focused == "#main-content"
-        tab.wait_for_function("document.querySelector('#pst-skip-link').getBoundingClientRect().y > -1")  # it slides in
-        tab.keyboard.press("Enter")
-        tab.keyboard.press("Tab")
-        assert tab.evaluate("document.activeElement.closest('main') !== null")
-
-
-def test_a_fold_is_named_by_what_it_says(opened):
-    with opened(HEATMAPS) as tab:
-        for fold in tab.locator("details.hide > summary").all():
-            assert fold.get_attribute("aria-label") is None and fold.inner_text().startswith(("All code", "Solution"))
-
-
-def test_a_wide_figure_scrolls_on_a_narrow_phone_and_its_digits_can_be_read(opened):
-    with opened(HEATMAPS, 320) as tab:
-        box = tab.locator(".wide-figure").first
-        image = box.locator("img")
-        assert box.bounding_box()["width"] < 320 < image.bounding_box()["width"]
-        shrunk = image.evaluate("image => image.clientWidth / image.naturalWidth")
-        assert 8 < shrunk * 11 * 4 / 3 < 16, "pixels of a cell's digits, of 11 points"
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_screen_readers_and_weak_eyes_meet_no_serious_barrier(opened, theme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()

@@ -250,41 +250,6 @@ class TestInABrowser:
             int(place) for place in re.findall(r"place (\d+) of 200", tab.locator(".pg-wrong").inner_text())
         ] == ranks
 
-    def test_code_and_tries_stay_over_a_reload_and_a_try_comes_back(self, tab):
-        said(tab, MIN_K_PLUS_PLUS)
-        said(tab, f"# My own\n{ZLIB}")
-        tab.reload()
-        assert tab.get_by_label("Your detector, in Python").input_value() == f"# My own\n{ZLIB}"
-        tab.locator(".pg-kept summary").click()
-        newest, *_ = tries = tab.locator(".pg-tries li").all_inner_texts()
-        assert "My own" in newest and "against Min-K%++ Prob" in newest and "level" in tries[1]
-        tab.locator(".pg-tries button").nth(1).click()
-        assert tab.get_by_label("Your detector, in Python").input_value() == MIN_K_PLUS_PLUS
-        tab.get_by_role("button", name="Start anew").first.click()
-        assert "Min-K% Prob: the mean of the lowest 20%" in tab.get_by_label("Your detector, in Python").input_value()
-
-    def test_enter_and_tab_indent_and_escape_leaves(self, tab):
-        editor = tab.get_by_label("Your detector, in Python")
-        editor.fill("")
-        editor.press_sequentially("def score(row):  # mine\nif 'a:':\nx = 1\ny = 2")
-        assert editor.input_value() == "def score(row):  # mine\n    if 'a:':\n        x = 1\n        y = 2"
-        editor.press("Shift+Tab")
-        editor.press("Enter")
-        editor.press("Tab")
-        assert editor.input_value().endswith("\n    y = 2\n        ")
-        editor.press("Control+A")
-        editor.press("Tab")
-        assert editor.input_value().startswith("    def score(row):  # mine\n        if")
-        editor.press("Control+Z")
-        assert editor.input_value().startswith("def score")
-        painted = tab.locator(".pg .painted")
-        assert painted.text_content().strip() == editor.input_value().strip()
-        kinds = {kind: painted.locator(f".{kind}").first.text_content() for kind in ("k", "nf", "c1", "s2", "mi")}
-        assert kinds == {"k": "def", "nf": "score", "c1": "# mine", "s2": "'a:'", "mi": "1"}
-        editor.press("Escape")
-        editor.press("Tab")
-        assert tab.evaluate("document.activeElement.textContent") == "Run"
-
     @pytest.mark.parametrize("number", range(len(IN_PAGES)), ids=[name for name, *_ in IN_PAGES])
     def test_each_exercise_in_a_page_is_solved_there(self, browser, book, number):  # noqa: F811
         _, stub, solution, _ = IN_PAGES[number]

@@ -74,27 +74,6 @@ def test_the_version_is_in_one_place_and_what_names_it_agrees():
     assert len(licences) == 1, "each archive has its own copy"
 
 
-def test_nothing_is_tagged_before_all_checks():
-    make = (ROOT / "Makefile").read_text(encoding="utf-8")
-    [(checks, recipe)] = re.findall(r"^release: ([a-z -]+?) *##.*\n((?:\t.*\n)+)", make, re.M)
-    assert checks.split() == ["lint", "test", "book", "test-slow"]
-    assert recipe.splitlines()[-1].endswith("tools/release.py build/release --tag") and make.count("--tag") == 1
-    assert (WORKFLOW["jobs"]["index"]["if"], WORKFLOW["jobs"]["index"]["needs"]) == (
-        "startsWith(github.ref, 'refs/tags/v') && vars.PYPI == 'on'",
-        "book",
-    )
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda p: p.stem)
-def test_an_issues_form_asks_for_something(path):
-    form = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if path.stem != "config":
-        assert form["name"] and form["description"] and form["body"]
-        assert all(
-            {"type", "id", "attributes"} <= field.keys() and field["attributes"]["label"] for field in form["body"]
-        )
-
-
 def test_conda_environment_installs_the_lock():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     *conda, pip = environment["dependencies"]

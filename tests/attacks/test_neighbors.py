@@ -145,30 +145,6 @@ def test_a_text_longer_than_the_context_is_seen_around_each_word(masked_folder, 
     assert neighbors._context(SimpleNamespace(config=config), SimpleNamespace(model_max_length=10**30)) == 512
 
 
-@pytest.mark.parametrize(
-    ("texts", "options", "message"),
-    [
-        (["The mill", " "], {}, "text 1: "),
-        (["The mill", "?! ..."], {}, "text 1: "),
-        (["The mill", "week"], {"n_neighbors": 5000}, "text 0: "),
-    ],
-)
-def test_what_has_no_neighbors_is_an_error_that_names_it(texts, options, message, masked_folder):
-    with pytest.raises(ValueError, match=message):
-        make_neighbors(texts, masked_folder, progress=False, **options)
-
-
-def test_a_causal_or_a_broken_model_is_an_error(model_folder, masked_folder, tmp_path):
-    with pytest.raises(OSError, match="masked"):
-        make_neighbors(["The mill"], model_folder, progress=False)
-    model, tokenizer = AutoModelForMaskedLM.from_pretrained(masked_folder), AutoTokenizer.from_pretrained(masked_folder)
-    model.lm_head.dense.bias.data[0] = torch.nan
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"text 0: .*not finite"):
-        make_neighbors(["The mill"], str(tmp_path), n_neighbors=5, progress=False)
-
-
 def test_log_probs_are_the_means_of_each_neighbor(model_folder, made):
     scorer = Scorer(model_folder)
     stats = scorer.score(TEXTS, progress=False)

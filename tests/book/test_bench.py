@@ -7,10 +7,8 @@ import sys
 
 import pytest
 from page_code import page_of
-from typer.testing import CliRunner
 
 from mialib.store import DATA, ROOT
-from replication.commands import app
 from replication.results import load_results
 from replication.studies import bench
 
@@ -42,22 +40,6 @@ def test_flops_and_least_seconds_are_those_counted_by_hand(tiny_geometries):
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_geometry_is_its_model(name):
     assert bench.empty_model(name).num_parameters() == PARAMETERS[name]
-
-
-def test_the_command_prints_a_table_and_writes_all_that_was_measured(tiny_geometries, tmp_path):
-    path = tmp_path / "bench.json"
-    command = ["bench", "--geometry", "tiny", "--geometry", "tiny-llama", "--texts", "3", "--rounds", "2"]
-    found = CliRunner().invoke(app, [*command, "--threads", "1", "--json", str(path)])
-    assert found.exit_code == 0, found.output
-    tiny, llama = json.loads(path.read_text())
-    assert {name: len(of_way) for name, of_way in tiny["seconds"].items()} == {
-        bench.FLOOR: 2,
-        bench.OURS: 2,
-        bench.LOOP: 2,
-    }
-    assert tiny["apart"]["log_prob"] < 1e-4 and llama["apart"]["entropy"] < 1e-4
-    assert tiny["provenance"]["threads"] == 1 and tiny["provenance"]["dtype"] == "float32"
-    assert llama["geometry"] == "tiny-llama"
 
 
 def test_a_row_that_does_other_work_is_an_error(tiny_geometries, monkeypatch):

@@ -19,13 +19,11 @@ from page_code import functions_of
 from mialib.blind import BLIND
 from mialib.bootstrap import document_auc_interval
 from mialib.catalog.hub import Unavailable
-from mialib.catalog.models import Weights
 from mialib.detectors import detect
 from mialib.metrics import auc, auc_interval
 from mialib.model_selection import HELD_OUT, stratified_split
 from mialib.passes.cache import score_or_load
 from mialib.store import DATA, ROOT
-from replication import pages
 from replication.pipeline import report
 from replication.profile import load_profile
 from replication.published import published_along
@@ -213,14 +211,6 @@ def test_a_column_that_fails_costs_no_other_and_a_kept_one_is_the_same(tmp_path)
     measured = paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
     paper_tables.save_column(tmp_path / "column.json", measured)
     assert paper_tables.load_column(tmp_path / "column.json") == measured
-
-
-def test_a_large_model_is_not_run_without_a_gpu(monkeypatch):
-    monkeypatch.setattr(Weights, "count_parameters", lambda _, embeddings: 2_775_000_000)
-    column = Column(model=LARGE, benchmark="wikimia-32")
-    monkeypatch.setattr(pages, "device_type", lambda: "cpu")
-    with pytest.raises(Unavailable, match=r"pythia-2\.8b .*2\.8 .*GPU"):
-        paper_tables.measure_column("dc-pdd", TABLES_2_3, "WikiMIA / Pythia-6.9B", column)
 
 
 def test_a_page_takes_the_columns_that_are_computed(tmp_path):

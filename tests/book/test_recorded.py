@@ -11,11 +11,10 @@ import yaml
 from conftest import quick_baselines, random_rows
 from typer.testing import CliRunner
 
-from mialib.catalog.loading import load_model
 from mialib.catalog.sources import find
 from mialib.detectors import detect
 from mialib.metrics import auc
-from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
+from mialib.passes.inputs import Target, load_inputs, score_all
 from mialib.token_stats import TokenStats
 from replication import recorded as files
 from replication.blind_tables import leak_text
@@ -132,25 +131,6 @@ def test_what_is_recorded_is_the_lab_models_pass_rounded():
     for name, scores in score_all(ours, names).items():
         np.testing.assert_allclose(scores, theirs[name], rtol=1e-6, err_msg=name)
     assert find("recorded/notes-small").count_parameters() == find("lab/notes-small").count_parameters()
-
-
-def test_what_takes_the_texts_is_not_applicable():
-    inputs = inputs_of()
-    assert score_all(inputs, ["zlib", "lowercase"]) == {"zlib": None, "lowercase": None}
-    for ask, named in (
-        (lambda: detect("gap_k", inputs.stats), "gap_k"),
-        (lambda: cut_inputs(inputs, 2), "recorded/notes: .*cut"),
-        (lambda: inputs_of(n_words=2), "recorded/notes: .*cut"),
-        (lambda: inputs_of("lab/notes-small").stats, "recorded/notes: lab/notes-small"),
-        (lambda: inputs.retarget(reference="lab/notes-small"), "recorded/notes: lab/notes-small"),
-        (lambda: len(inputs_of(benchmark="lab/notes").stats), "recorded/notes-small .*recorded/notes "),
-        (lambda: load_model("recorded/notes-small"), "recorded/notes-small: .*weights"),
-    ):
-        with pytest.raises(ValueError, match=named):
-            ask()
-    for model, benchmark in (("recorded/notes-small@7", "recorded/notes"), ("recorded/notes-small", "recorded/poems")):
-        with pytest.raises(FileNotFoundError, match="notes"):
-            len(inputs_of(model, benchmark).stats)
 
 
 def test_what_a_recording_says_of_its_texts_and_seeds():

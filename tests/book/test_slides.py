@@ -2,16 +2,12 @@
 
 import json
 import re
-import shutil
 from base64 import b64decode
 
 import pytest
-from test_browser import FLAGS
-from typer.testing import CliRunner
 
 from mialib.store import ROOT, write_json
-from replication.commands import app
-from replication.pipeline import pdf, slides
+from replication.pipeline import slides
 
 BUILT = ROOT / "book" / "pages"
 TEACHING = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8")
@@ -62,20 +58,6 @@ def test_a_pages_figures_become_slides_in_which_foreign_text_is_text(page):
     assert r"\[x &lt; y_1" in html and r"\(a &lt; b\)" in html and "Zhang and Wu (2024)</a>, &lt;b&gt;with" in html
     assert 'alt="dots, &#34;framed&#34;"' in html
     assert not re.search(r"src=.(?!data:)|<link", html), "nothing comes from elsewhere"
-
-
-def test_the_command_shows_pages_in_the_order_given_and_says_which_have_not_run(page, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
-    monkeypatch.setattr("replication.pipeline.notebooks.clone", lambda: tmp_path)
-    for name, title in (("claims", "Claims"), ("index", "Start")):
-        write_json(
-            tmp_path / "book" / "pages" / f"{name}.ipynb",
-            {"cells": [markdown(f"# {title}"), drawn(f"fig-{name}", "One.")]},
-        )
-    caplog.set_level("INFO")
-    run = CliRunner().invoke(app, ["slides", "index", "lab", "claims", "--output", str(tmp_path / "s.html")])
-    assert "2 slides" in run.stdout and "lab: left out" in caplog.text
-    assert re.findall(r"<h1>(\w+)</h1>", (tmp_path / "s.html").read_text(encoding="utf-8")) == ["Start", "Claims"]
 
 
 @pytest.fixture(scope="module")
@@ -129,33 +111,3 @@ def test_a_slide_has_a_pages_figure_with_its_caption_and_a_function_without_its_
         slides.lesson(2, tmp_path)
     with pytest.raises(ValueError, match="there are: 1, 2, 3"):
         slides.lesson(4, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not any(map(shutil.which, pdf.BROWSERS)), reason="no browser on this machine")
-@pytest.mark.skipif(not BUILT.is_dir(), reason="no built book here: run `make book` first")
-@pytest.mark.parametrize("number", LESSONS)
-def test_a_lesson_is_printed_on_a_few_sheets(number, tmp_path):
-    run = CliRunner().invoke(app, ["pdf", "--lesson", str(number), "--output", str(tmp_path / "l.pdf")])
-    assert run.exit_code == 0 and f"{tmp_path / 'l.pdf'}: " in run.stdout.replace("\n", "")
-    assert 3 <= (tmp_path / "l.pdf").read_bytes().count(b"/Type /Page\n") <= 12
-    assert [path.name for path in tmp_path.iterdir()] == ["l.pdf"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium on this machine")
-def test_arrow_keys_go_from_slide_to_slide(page, tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api")
-    (tmp_path / "s.html").write_text(slides.slides(slides.slides_of(page) * 3, "All"), encoding="utf-8")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        tab = browser.new_page()
-        tab.goto((tmp_path / "s.html").as_uri())
-        assert tab.locator("mjx-container").count() == 12 and not tab.locator("mjx-merror, aside:visible").count()
-        assert tab.locator("section.upright").count() == 3
-        tab.keyboard.press("n")
-        assert tab.locator("aside:visible").count() == 3
-        for key, place in (("ArrowRight", 1), (" ", 2), ("ArrowLeft", 1), ("End", 9), ("ArrowDown", 9), ("Home", 0)):
-            tab.keyboard.press(key)
-            tab.wait_for_function(f"Math.round(scrollY / innerHeight) == {place}", timeout=5000)
-        browser.close()

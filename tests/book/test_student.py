@@ -123,18 +123,6 @@ def test_a_pages_exercises_hide_their_solutions_and_students_get_none_of_them(pa
             assert not re.search(SPHINX_ALONE, text, re.M), text
 
 
-def test_at_least_fifteen_exercises_run_in_their_pages_and_each_has_a_hint_which_students_keep():
-    n = 0
-    for path in NOTEBOOKS:
-        source = read(path)
-        hints = json.dumps(student_notebook(source, "student")).count("**Hint.**")
-        of_page = [i for i, cell in enumerate(source["cells"]) if "in-page" in cell["metadata"].get("tags", [])]
-        assert all("```{dropdown} Hint" in "".join(source["cells"][i - 3]["source"]) for i in of_page), path.stem
-        assert hints >= len(of_page)
-        n += len(of_page)
-    assert n >= 15
-
-
 SPHINX_ALONE = r"(?<!`)\{[\w:-]+\}`|^[>\s]*[`:~]{3,}\{|^:[\w-]+:|\[\]\(|\]\((?!https?:)"  # Jupyter shows it as typed
 
 

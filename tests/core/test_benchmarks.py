@@ -87,14 +87,6 @@ def test_what_cannot_be_read_is_named_by_file_and_line(name, content, said, tmp_
         load_texts(path)
 
 
-@pytest.mark.parametrize(
-    "content", ["text,label,\nHello,1,\n", ",text,label\n0,Hello,1\n", '"two\r\nlines",text\n1,Hello\n']
-)
-def test_a_column_without_a_name_or_with_a_line_end_in_it_is_in_no_texts_way(content, tmp_path):
-    (tmp_path / "b.csv").write_text(content, newline="")
-    assert load_texts(tmp_path / "b.csv") == ["Hello"]
-
-
 def test_the_texts_of_one_source_are_pieces_of_one_document(tmp_path):
     books = [("b", 1), ("b", 1), ("a", 1), ("d", 0), ("c", 0), ("c", 0)]
     rows = [{"text": f"piece {i} of a book", "label": n, "source": book} for i, (book, n) in enumerate(books)]
@@ -190,14 +182,6 @@ def test_copies_in_a_file_are_counted_in_a_warning(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read_benchmark(write(tmp_path / "b.jsonl", [*ROWS, copies[0]]))
-
-
-@pytest.mark.parametrize("missing", ["", None])
-def test_domains_are_text_and_known_of_all_texts_or_of_none(missing, tmp_path):
-    rows = [row | {"domain": i % 2 + 7} for i, row in enumerate(ROWS)]
-    assert read_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ("7", "8", "7", "8")
-    rows[3]["domain"] = missing
-    assert read_benchmark(write(tmp_path / "b.jsonl", rows)).domains == ()
 
 
 def test_taken_texts_keep_all_that_is_known_of_them(tmp_path):

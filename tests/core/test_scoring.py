@@ -188,21 +188,6 @@ def test_parts_of_a_pass_are_of_its_batches_and_hold_its_bits(n_parts, model_fol
     assert not run, "a part goes on from what is there of it"
 
 
-def test_saved_parts_are_read_from_where_they_were_saved(model_folder, monkeypatch):
-    saved, scorer = [], mialib.Scorer(model_folder)
-    scorer.score(TEXTS, progress=False, found=saved, save=saved.append)
-    assert not saved, "of what takes no ten seconds nothing is written"
-    monkeypatch.setattr(batches, "SECONDS_A_PART", 0)
-    batch_budget(monkeypatch, 64)
-    whole, again = score(scorer), scorer.score(TEXTS, progress=False, found=saved, save=saved.append)
-    for column in COLUMNS:
-        np.testing.assert_array_equal(getattr(again, column), getattr(whole, column))
-    np.testing.assert_array_equal(scorer.score(TEXTS, progress=False, found=iter(saved)).log_prob, whole.log_prob)
-    np.testing.assert_array_equal(scorer.score(TEXTS, progress=False, save=saved.append).log_prob, whole.log_prob)
-    with pytest.raises(AssertionError):
-        scorer.score(TEXTS, progress=False, found=[], save=saved.append)
-
-
 def limited_memory(scorer, n_tokens, error, monkeypatch):
     """A scorer whose forward pass fits only so many tokens, padding included; returns the sizes that were tried."""
     forward, tried = scorer._forward, []
@@ -229,58 +214,6 @@ def test_a_batch_that_does_not_fit_is_halved_and_later_ones_are_smaller(error, m
     tried.clear()
     assert_agree(score(scorer), reference)
     assert max(tried) <= 150, "what did not fit is not tried again"
-
-
-@pytest.mark.parametrize(
-    ("error", "raised", "said"),
-    [(torch.OutOfMemoryError("CUDA"), MemoryError, "cpu"), (RuntimeError("shapes differ"), RuntimeError, "shapes")],
-)
-def test_what_halving_does_not_help_is_an_error(error, raised, said, model_folder, monkeypatch):
-    scorer = mialib.Scorer(model_folder)
-    limited_memory(scorer, 10, error, monkeypatch)
-    with pytest.raises(raised, match=said):
-        score(scorer)
-
-
-def test_a_batch_takes_half_of_the_memory_that_is_free(model_folder, monkeypatch):
-    loaded = mialib.Scorer(model_folder).loaded
-    # Width 32 and an inner layer of 64, in float32: (10 * 32 + 3 * 64) * 4 = 2048 bytes a token.
-    monkeypatch.setattr(scoring, "free_bytes", lambda _: 2 * 2048 * 1000 + 100)
-    assert scoring.fitting_tokens(loaded) == 1000
-    a_token = 2048 + loaded.model.config.num_hidden_layers * 32 * 4  # and each layer's hidden states
-    assert scoring.fitting_tokens(loaded, every_layer=True) == (2 * 2048 * 1000 + 100) // 2 // a_token < 1000
-    monkeypatch.setattr(scoring, "free_bytes", lambda _: 10**12)
-    assert scoring.fitting_tokens(loaded) == scoring.TOKENS_PER_BATCH["cpu"]
-    monkeypatch.setattr(scoring, "free_bytes", lambda _: 0)
-    assert scoring.fitting_tokens(loaded) == 1
-
-
-def test_one_forward_pass_a_batch_serves_all_detectors(model_folder, tokenizer, monkeypatch):
-    texts = [SENTENCES[0]] * 5 + ["the"] * 6  # 42 and 2 tokens, the first predicted from the start token
-    assert [len(ids) for ids in tokenizer(texts)["input_ids"]] == [42] * 5 + [2] * 6
-    batch_budget(monkeypatch, 100)
-    bench = mialib.benchmarks.Benchmark(
-        name="b", texts=tuple(f"{text} {i}" for i, text in enumerate(texts)), labels=np.arange(11) % 2, revision="r"
-    )
-    scorer = mialib.Scorer(model_folder)
-    forwards = []
-    scorer.loaded.model.base_model.register_forward_hook(lambda _, args, __: forwards.append(args[0].shape))
-    stats = score(scorer, bench.texts)
-    # Two of the long texts (44 tokens each with their number) fit a batch of 100, so three batches hold the five; the
-    # third has room for one short text, whose padding costs little. The others go together.
-    n = stats.n_tokens
-    assert n[:5].min() > 33
-    assert n[:5].max() <= 50
-    assert [shape[0] for shape in forwards] == [2, 2, 2, 5]
-    assert all(rows * columns <= 100 for rows, columns in forwards)
-
-    frequency = mialib.count_tokens(SENTENCES, tokenizer, scorer.loaded.vocab_size, name="sentences")
-    for name in ("ppl", "min_k", "min_k++", "surp"):
-        assert np.isfinite(mialib.detect(name, stats)).all()
-    assert np.isfinite(mialib.detect("dc_pdd", stats, frequency=frequency)).all()
-    assert np.isfinite(mialib.detect("zlib", stats, texts=bench.texts)).all()
-    assert mialib.surp_grid(stats, [2.0, 4.0], [10, 40, 90])[0].shape == (2, 3, 11)
-    assert len(forwards) == 4
 
 
 def random_logits(rows, vocabulary, scale=3.0, seed=0):
@@ -411,16 +344,6 @@ def test_without_triton_rows_on_a_gpu_take_several_passes(one_pass_kernel, monke
     assert one_pass_kernel() is None
     assert one_pass_kernel() is None
     assert caplog.text.count("ModuleNotFoundError") == 1
-
-
-def test_rows_on_a_gpu_are_the_kernels_and_rows_on_the_cpu_are_not(monkeypatch):
-    monkeypatch.setattr(scoring, "one_pass_kernel", lambda: lambda *given: ("kernel", *given))
-    monkeypatch.setattr(scoring, "row_statistics", lambda *given: ("passes", *given))
-    on_gpu, on_cpu = SimpleNamespace(is_cuda=True), SimpleNamespace(is_cuda=False)
-    assert scoring.statistics_of_rows(on_gpu, "targets") == ("kernel", on_gpu, "targets")
-    assert scoring.statistics_of_rows(on_cpu, "targets") == ("passes", on_cpu, "targets")
-    monkeypatch.setattr(scoring, "one_pass_kernel", lambda: None)
-    assert scoring.statistics_of_rows(on_gpu, "targets") == ("passes", on_gpu, "targets")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -666,18 +589,6 @@ def test_texts_after_others_are_scored_as_one_whole_text_would_be(model_folder, 
         assert row.token_ids.tolist() == whole.token_ids[-n:].tolist()
         np.testing.assert_allclose(row.log_prob, whole.log_prob[-n:], atol=1e-5)
     assert found.provenance["after"] and "after" not in scorer.score(texts, progress=False).provenance
-
-
-def test_too_much_before_a_text_is_an_error_that_says_how_much(model_folder):
-    scorer = mialib.Scorer(model_folder)
-    words = " ".join(SENTENCES * 20).split()
-    n_tokens = np.array([len(ids) for ids in scorer.token_ids([" ".join(words[:n]) for n in range(96)])])
-    [most, *_] = [n for n in range(95) if n_tokens[n] <= 48 < n_tokens[n + 1]]
-    scorer.score(TEXTS[:2], after=" ".join(words[:most]), progress=False)
-    assert len(scorer.token_ids(["q" * 48])[0]) == 48
-    scorer.score(TEXTS[:2], after="q" * 48, progress=False)
-    with pytest.raises(ValueError, match="96"):
-        scorer.score(TEXTS[:2], after=" ".join(words[: most + 1]), progress=False)
 
 
 ROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [8.0] * 4}

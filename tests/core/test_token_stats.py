@@ -178,18 +178,3 @@ def test_no_flipped_bit_gives_other_numbers(kind, stats, tmp_path):
             for name in columns:
                 np.testing.assert_array_equal(getattr(found, name), getattr(of, name))
     assert n_refused > 150
-
-
-def test_what_is_no_file_of_statistics_is_a_value_error_that_names_it(stats, tmp_path):
-    path = tmp_path / "other.parquet"
-    for write in (
-        lambda: path.write_bytes(b"no parquet"),
-        lambda: pd.DataFrame({"log_prob": [[1.0]], "count": [1]}).to_parquet(path),
-        lambda: TokenFrequency(counts=np.ones(5, int), name="C4").save(path),
-    ):
-        write()
-        with pytest.raises(ValueError, match=r"other\.parquet"):
-            TokenStats.load(path)
-    stats.save(path)
-    with pytest.raises(ValueError, match=r"other\.parquet"):
-        TokenFrequency.load(path)
