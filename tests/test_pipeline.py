@@ -192,7 +192,7 @@ def test_an_edit_makes_what_depends_on_it_and_nothing_else(built, path, edit, jo
         assert built.left() == jobs
 
 
-KILLS = 6
+KILLS = 3
 
 
 def answers_of(clone):

@@ -23,7 +23,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OTHERS = [tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("audit", "book")]
 PINS = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", (ROOT / "requirements.lock").read_text(), re.M))
 PINS = {canonicalize_name(name): version for name, version in PINS.items()}
-WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())
 PROFILES = sorted((ROOT / "data" / "profiles").glob("*.yml"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Pages that tabulate or point elsewhere; every other one is about a method or a statistic.
@@ -209,16 +208,6 @@ def leads_somewhere(dotted):
     source = (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text(encoding="utf-8")
     is_defined = parts and re.search(rf"^(?:(?:def|class) )?{parts[0]}\b", source, re.M)
     return not parts or bool(is_defined) or (package == "mialib" and parts[0] in dir(mialib))
-
-
-def test_the_workflow_runs_the_readmes_commands_and_only_those_of_the_makefile():
-    steps = [step.get("run", "") for job in WORKFLOW["jobs"].values() for step in job["steps"]]
-    assert {"make test", "make book"} <= set(steps)
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    assert {step.removeprefix("make ") for step in steps if step.startswith("make ")} <= targets
-    assert set(WORKFLOW[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}, "YAML reads `on` as true"
-    for job in ("publish", "release"):
-        assert WORKFLOW["jobs"][job]["needs"] == "book", "nothing is published that was not tested"
 
 
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in {"index", "speed"}], ids=lambda p: p.stem)

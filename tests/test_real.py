@@ -21,7 +21,7 @@ from replication.results import Result, save
 RECORDED = pq.read_table(real_model.FOLDER / real_model.SCORES).to_pylist()
 SAME = 2e-3  # of a score, of another machine's sums
 NATS, VARIANCE = 1e-3, 5e-3  # of float32 weights in 30 layers, against float64
-N_BY_FORMULA = 8  # texts of the one benchmark whose scores are computed by formulas of the tests' own
+N_BY_FORMULA = 4  # texts of the one benchmark whose scores are computed by formulas of the tests' own
 
 
 def recorded(benchmark):
@@ -39,11 +39,13 @@ def model(shared_home, monkeypatch):
 
 
 @pytest.mark.slow
-def test_fifty_texts_have_the_recorded_scores(model):
+def test_ten_texts_have_the_recorded_scores(model, monkeypatch):
+    chosen = [*range(5), *range(real_model.N_FIXED, real_model.N_FIXED + 5)]
+    monkeypatch.setattr(real_model, "N_FIXED", 5)
     found = {row["detector"]: np.array(row["scores"]) for row in real_model.score_rows(real_model.FIXED)}
     assert found.keys() == recorded(real_model.FIXED).keys() >= {"ppl", "zlib", "min_k", "min_k++", "surp", "dc_pdd"}
     for detector, scores in recorded(real_model.FIXED).items():
-        np.testing.assert_allclose(found[detector], scores, rtol=SAME, atol=SAME, err_msg=detector)
+        np.testing.assert_allclose(found[detector], scores[chosen], rtol=SAME, atol=SAME, err_msg=detector)
 
 
 @pytest.mark.slow

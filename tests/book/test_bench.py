@@ -1,14 +1,8 @@
 """The benchmark of speed: its arithmetic by hand, its rows against each other, and the command on a tiny geometry."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 from page_code import page_of
 
-from mialib.store import DATA, ROOT
 from replication.results import load_results
 from replication.studies import bench
 
@@ -59,16 +53,3 @@ def test_the_page_runs_on_another_geometry(tiny_geometries, tmp_path):
     found = load_results(path)
     assert [result.row for result in found] == [bench.FLOOR, bench.OURS, bench.LOOP]
     assert all(result.column == "tiny" and 0 < result.low <= result.ours <= result.high for result in found)
-
-
-@pytest.mark.slow
-def test_what_a_gpu_is_for_runs_small_on_a_processor(tmp_path):
-    command = [sys.executable, str(ROOT / "tools" / "on_a_gpu.py"), "--device", "cpu", "--small"]
-    # The slow tests of the kernel have their own turn.
-    environ = os.environ | {"PYTEST_ADDOPTS": "-m 'not slow'"}
-    subprocess.run([*command, "--out", str(tmp_path / "cpu.json")], check=True, env=environ)
-    record = json.loads((tmp_path / "cpu.json").read_text())
-    assert list(record) == list(json.loads((DATA / "recorded" / "gpu.json").read_text()))
-    assert record["kernel"]["results"]["tests"]["failures"] == 0
-    for of in record["lab"]["results"].values():
-        assert of["n_texts"] == 4 and of["largest differences"]["log_prob"] < 1

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from html import escape
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -37,12 +36,6 @@ from replication.results import NO_DIFFERENCE
 LABELS = np.repeat([1, 0], 100)
 PLACE = Target(model="m", benchmark="b")
 CLAIMS = load_claims()
-
-
-class Judged(NamedTuple):
-    """A judgement of which the verdict alone is read."""
-
-    verdict: str
 
 
 def stated(*, settings=None, more=(), **fields):
@@ -516,17 +509,6 @@ def test_a_real_models_verdict_is_that_of_its_scores_by_the_texts_alone():
         assert (j.comparisons[0].difference.low, expected.low) == (pytest.approx(expected.low, abs=1e-6),) * 2
         says = "supported" if expected.low > 0 else "not supported" if expected.high < 0 else "inconclusive"
         assert j.verdict in (says, NO_DIFFERENCE) and j.scale == "benchmark" and j.seeds == (0,)
-
-
-def test_what_real_models_say_is_counted_and_set_beside_the_lab(monkeypatch):
-    judged = {name: Judged(name) for name in ("supported", "not supported", "inconclusive")}
-
-    def tests_of(*verdicts):
-        return tuple(judged[name] for name in verdicts)
-
-    monkeypatch.setattr(answers, "_standing_of", lambda j: answers.STANDING.get(j.verdict, answers.CANT_TELL))
-    said = answers.real_counts(tests_of("supported", "inconclusive", "inconclusive"))
-    assert said == "On WikiMIA with real models: yes in 1, open in 2 of 3 tests" and not answers.real_counts(())
 
 
 def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():

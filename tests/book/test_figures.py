@@ -1,18 +1,13 @@
 """The figures draw the numbers that they are given, and the tables print them."""
 
-import re
-
 import matplotlib
 import numpy as np
 
 matplotlib.use("Agg")
 
 from mialib.metrics import Interval
-from mialib.store import ROOT
 from replication import figures
-from replication.results import VERDICTS, Result
-
-PANELS = {"": {"PPL": {1: Interval(0.6, 0.5, 0.65)}}}
+from replication.results import Result
 
 
 def result(row, column, value, published=None):
@@ -39,21 +34,6 @@ def test_heatmaps_stand_as_in_the_paper_and_frame_the_best_cell_and_the_papers_w
         assert set(cells) == {(1, 0), (1, 1)}
     assert len(figure.legends[0].get_texts()) == 2
     assert len(figures.heatmaps({"a": grid}, **axes, paper_cell=(30, 2.5)).axes[0].patches) == 1
-
-
-def test_a_colour_means_one_thing_and_all_else_is_grey():
-    of_detectors = {figures.line_style(label, 7)["color"] for label in figures.DETECTOR_STYLES}
-    of_classes = {figures.line_style(name, 3)["color"] for name in ("members", "non-members, held out")}
-    of_verdicts = {style.color for style in figures.VERDICT_STYLES.values()}
-    assert len(of_detectors | of_classes | of_verdicts) == len(figures.DETECTOR_COLORS) + 2 + len(VERDICTS)
-    for name, label in {"ppl": "Loss Attack", "min_k": "MinK", "ref": "Smaller Model"}.items():
-        assert figures.line_style(label, 0)["color"] == figures.DETECTOR_COLORS[name]
-    others = [figures.line_style(f"members − model {i}", i) for i in range(10)]
-    assert all(float(style["color"]) < 1 for style in others) and len({style["marker"] for style in others}) == 10
-
-    own = re.compile(r"\WC[01]\W|color=f?\W+C[\d{]|#[0-9a-fA-F]{6}\b|tab:")  # greys and black are free
-    pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*.ipynb")}
-    assert {name: own.findall(text) for name, text in pages.items() if own.search(text)} == {}
 
 
 def texts_of(figure):

@@ -6,7 +6,6 @@ import published_data
 import pytest
 from hub_clients import pointed_at
 from hub_server import TOKEN
-from published_data import rows, write_jsonl
 
 from mialib.store import DATA
 from replication.pipeline import estimate
@@ -53,25 +52,6 @@ def test_hours_and_memory_by_hand():
     assert memory_gb(Column(model="api:davinci-002", benchmark="bookmia")) is None
 
 
-def test_obstacles_are_said_before_anything_runs(without_hub, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    found = downloads(PAPER)
-    assert found["api:davinci-002"].obstacle == "set OPENAI_API_KEY"
-    for name in ("baichuan-inc/Baichuan-13B-Base", "baichuan-inc/Baichuan-7B"):
-        assert found[name].obstacle == f"runs its authors' code: MIALIB_REMOTE_CODE={name}"
-    assert found["patentmia"].obstacle == "on no hub: put it at patentmia/patentmia.jsonl under $MIALIB_BENCHMARKS"
-    assert found[MIMIR].obstacle.startswith("gated: ask for access")
-    assert found["facebook/opt-6.7b"].obstacle.count("not asked") == 1
-    assert not any(of.is_here for of in found.values())
-    monkeypatch.setenv("OPENAI_API_KEY", "x")
-    monkeypatch.setenv("HF_TOKEN", "x")
-    monkeypatch.setenv("MIALIB_REMOTE_CODE", "baichuan-inc/Baichuan-7B")
-    found = downloads(PAPER)
-    assert found["api:davinci-002"].obstacle == ""
-    assert found["baichuan-inc/Baichuan-7B"].obstacle.count("not asked") == 1
-    assert found[MIMIR].obstacle.count("not asked") == 1
-
-
 def test_the_plan_adds_up_and_has_the_reference_corpora(without_hub):
     found = downloads(PAPER)
     assert found[C4].gb == pytest.approx(15 * 0.41) and found[C4].licence == "odc-by"  # once, not c4:1G and c4:10G too
@@ -116,22 +96,6 @@ def test_sizes_and_access_are_the_hubs_where_it_answers(at_hub, tmp_path, monkey
     assert found[WIKIMIA].gb == sum(path.stat().st_size for path in data[WIKIMIA].rglob("*.*")) / 1e9
     assert found[C4].gb == pytest.approx(1e6 * 0.41 / 1e9)
     assert "'o/none'" in found["o/none"].obstacle
-
-
-def test_copies_are_here(without_hub, tmp_path, monkeypatch):
-    monkeypatch.setenv("MIALIB_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("MIALIB_BENCHMARKS", str(tmp_path / "data"))
-    for name, file in (("opt-6.7b", "config.json"), ("opt-350m", "README.md")):  # the second holds no model
-        (tmp_path / "models" / "facebook" / name).mkdir(parents=True)
-        (tmp_path / "models" / "facebook" / name / file).write_text("{}")
-    (tmp_path / "data" / C4).mkdir(parents=True)
-    write_jsonl(tmp_path / "data" / "patentmia" / "patentmia.jsonl", rows("x"))
-    write_jsonl(tmp_path / "data" / "wikimia" / "128.jsonl", rows("x"))
-    here = {name for name, of in downloads(PAPER, "paper_dc_pdd_tables_2_3").items() if of.is_here and not of.obstacle}
-    assert here == {"facebook/opt-6.7b", C4, "patentmia", WIKIMIA}
-    # The copy has one of two lengths that are asked for.
-    assert not downloads(PAPER, "wikimia-128", "wikimia-32")[WIKIMIA].is_here
-    assert not downloads(PAPER, "wikimia-32", "wikimia-128")[WIKIMIA].is_here
 
 
 def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):

@@ -180,19 +180,6 @@ def trainings(monkeypatch):
     return made
 
 
-ALL = ["lab/notes-large@0", "lab/notes-small@0", "lab/notes-small@1", "lab/notes-small@2"]
-
-
-def test_first_seeds_come_first_and_what_is_there_is_not_made_again(trainings, tmp_path):
-    assert len(list(ladder.record_ladder([], tmp_path))) == 4 and trainings == ALL
-    assert list(ladder.record_ladder([], tmp_path)) == [] and trainings == ALL
-    assert list(ladder.record_ladder(["lab/notes-large"], tmp_path)) == []
-    with pytest.raises(ValueError, match=r"'lab/none'.* lab/notes-large"):
-        list(ladder.record_ladder(["lab/none"], tmp_path))
-    (tmp_path / "notes-small-seed-1.parquet").unlink()
-    assert [path.name for path in ladder.record_ladder([], tmp_path)] == ["notes-small-seed-1.parquet"]
-
-
 @pytest.mark.parametrize("change", [{"member_repeats": [1, 2]}, "other texts"])
 def test_another_recipe_or_other_texts_are_recorded_anew(trainings, tiny_lab, tmp_path, monkeypatch, change):
     list(ladder.record_ladder([], tmp_path / "out"))

@@ -88,26 +88,3 @@ def test_a_lessons_slides_say_one_thing_each_and_last_as_long_as_its_plan(number
     assert "?" in deck[0].page and "remember" in deck[-1].page
     html = slides.slides(deck, title)
     assert html.count("<section") == len(deck) + 1 and html.count("<aside") == len(deck)
-
-
-def test_a_slide_has_a_pages_figure_with_its_caption_and_a_function_without_its_docstring(page, tmp_path, monkeypatch):
-    notebook = json.loads(page.read_text(encoding="utf-8"))
-    code = 'def half(x):\n    """Half of x."""\n    return x / 2\n\n\nassert half(4) == 2'
-    notebook["cells"].append({"cell_type": "code", "metadata": {"tags": ["method"]}, "source": code, "outputs": []})
-    write_json(page, notebook)
-    (tmp_path / "lessons.md").write_text(
-        "<!-- of nobody -->\n\n# Lesson 1: One\n\n## Look (3 min)\n\n![](made#fig-first)\n\n> Say $k$.\n> Wait.\n\n"
-        "## Code (2 min)\n\n```{method} made\nhalf\n```\n\n# Lesson 2: Two\n\n## Code (4 min)\n\n## Lab (1 min)\n\n"
-        "![](lab#fig)\n\n# Lesson 3: Three\n\n## Code (4 min)\n"
-    )
-    monkeypatch.setattr(slides, "LESSONS", tmp_path / "lessons.md")
-    title, (look, made) = slides.lesson(1, tmp_path)
-    assert title == "Lesson 1: One" and look.notes == "**0–3 min.** Say $k$. Wait." and made.notes == "**3–5 min.** "
-    assert "base64" in look.body and "AUC against" in look.body and 'alt="dots, &#34;framed&#34;"' in look.body
-    shown = re.sub("<[^>]*>", "", made.body)
-    assert shown.strip() == "def half(x):\n    return x / 2"
-    assert slides.lesson(3, tmp_path)[1][0].body == made.body, "of the same title"
-    with pytest.raises(ValueError, match="lab has not run"):
-        slides.lesson(2, tmp_path)
-    with pytest.raises(ValueError, match="there are: 1, 2, 3"):
-        slides.lesson(4, tmp_path)

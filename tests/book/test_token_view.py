@@ -99,20 +99,6 @@ def test_markup_shows_as_text_wherever_it_stands(scored, tokenizer):
     assert shown.strips == [HIDDEN] and any("“[U+202E]”" in label for label in shown.labels)
 
 
-def test_characters_of_several_tokens_and_numbers_that_are_lacking(scored, tokenizer):
-    assert str(token_view.show("a\0b")) == 'a<i class=mv-sign data-sign="[U+0000]"></i>\ufffdb'
-    made = view(scored, TEXTS.index("Naïve café 🙂"), tokenizer)
-    assert [token.text for token in made.tokens][-4:] == ["🙂", "", "", ""]
-    empty = [token for token in made.tokens if not token.text]
-    assert empty and all("goes on with “" in token.label for token in empty)
-    assert "mv-more" in token_view.fragment({"t": made})
-    unknown = np.full_like(scored.entropy, np.nan)
-    lacks = {"entropy": "none", "log_prob_var": "none"}
-    stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
-    made = view(stats, 0, tokenizer)
-    assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
-
-
 @pytest.mark.parametrize("options", [{}, {"k": 7}])
 @pytest.mark.parametrize("by", token_view.WAYS)
 def test_the_framed_tokens_add_up_to_the_detectors_score(scored, tokenizer, frequency, by, options):

@@ -4,16 +4,19 @@ import json
 import os
 import shutil
 import socket
+from tempfile import mkdtemp
 
+import numpy as np
 import published_data
 import pytest
 import torch
 import yaml
 from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
-from hub_clients import pin, pointed_at, run_mialib
-from hub_server import TOKEN, serve_hub
+from hub_clients import pin, pointed_at
+from hub_server import TOKEN
 from oracles import assert_agree, naive_statistics
 from published_data import write_jsonl
+from typer.testing import CliRunner
 
 import mialib
 from mialib.catalog import hub, loading
@@ -23,6 +26,7 @@ from mialib.catalog.hub import Unavailable, find_revision
 from mialib.catalog.registry import known_models
 from mialib.catalog.sources import find
 from mialib.passes.cache import score_or_load
+from replication.commands import app
 
 PYTHIA, ROBERTA, C4 = "EleutherAI/pythia-70m", "FacebookAI/roberta-base", "allenai/c4"
 WIKIMIA, ARXIV, MIMIR = "swj0419/WikiMIA", "zhliu/ArxivMIA", "iamgroot42/mimir"
@@ -50,27 +54,27 @@ def texts_file(tmp_path):
     return path
 
 
-@pytest.mark.slow
-def test_what_was_fetched_once_is_used_without_the_hub(tmp_path, pythia_folder):
+def test_what_was_fetched_once_is_used_without_the_hub(at_hub, tmp_path, monkeypatch, pythia_folder):
     datasets = {
         WIKIMIA: published_data.wikimia(tmp_path / "wikimia"),
         ARXIV: published_data.arxiv_mia(tmp_path / "arxiv"),
         MIMIR: published_data.mimir(tmp_path / "mimir"),
     }
-    home = tmp_path / "home"
     names = ["wikimia-64", "arxiv_mia", "mimir/github/ngram_7_0.2"]
-    commands = [["score", PYTHIA, name] for name in names]
-    with serve_hub(models={PYTHIA: pythia_folder}, datasets=datasets) as served:
-        online = run_mialib(served.endpoint, home, *commands)
-    assert [told.code for told in online] == [0, 0, 0], online
-    assert "8 texts" in online[0].out and "12 texts" in online[1].out and "8 texts" in online[2].out
 
-    # Nothing kept of it but the hub's cache; with HF_HUB_OFFLINE, and with a hub that is gone.
-    cached = {"HF_HOME": home / "hf"}
-    for n, environ in enumerate(({"HF_HUB_OFFLINE": 1}, {})):
-        offline = run_mialib(served.endpoint, tmp_path / f"new{n}", *commands, **cached, **environ)
-        assert [(told.code, told.out) for told in offline] == [(0, told.out) for told in online]
-        assert max(told.seconds for told in offline) < 40  # its libraries would try for longer
+    def scored():
+        """From nothing but the hub's cache."""
+        monkeypatch.setenv("MIALIB_HOME", mkdtemp(dir=tmp_path))
+        return [score_or_load(PYTHIA, load_benchmark(name).texts) for name in names]
+
+    with at_hub(models={PYTHIA: pythia_folder}, datasets=datasets):
+        online = scored()
+    assert [len(stats) for stats in online] == [8, 12, 8]
+    for offline in (True, False):  # by HF_HUB_OFFLINE, and where the hub is gone
+        with pointed_at(monkeypatch, nowhere(), tmp_path / "cache", offline=offline):
+            for again, first in zip(scored(), online, strict=True):
+                np.testing.assert_array_equal(again.log_prob, first.log_prob)
+                assert again.provenance == first.provenance
 
 
 def test_a_name_stands_for_mains_commit_until_one_is_pinned(at_hub, tmp_path, model_folder):
@@ -107,20 +111,17 @@ def test_cached_commits_are_told_apart_where_no_hub_answers(at_hub, tmp_path, mo
         assert find_revision("o/m", "model") == commits[1]
 
 
-@pytest.mark.slow
-def test_lock_pins_what_can_be_reached_and_lists_the_rest(tmp_path, model_folder):
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "revisions.yml").write_text(yaml.safe_dump({"model": {"facebook/opt-350m": A, PYTHIA: B}}))
+def test_lock_pins_what_can_be_reached_and_lists_the_rest(at_hub, tmp_path, model_folder):
     data = {WIKIMIA: published_data.wikimia(tmp_path / "w"), C4: published_data.c4(tmp_path / "c4")}
     served = {"models": {PYTHIA: model_folder, "Xenova/gpt-4": model_folder}, "datasets": data}
-    with serve_hub(**served, gated=[WIKIMIA]) as online:
-        [told] = run_mialib(online.endpoint, home, ["lock"])
+    with at_hub(**served, gated=[WIKIMIA]) as online:
+        pin({"model": {"facebook/opt-350m": A, PYTHIA: B}})
+        told = CliRunner().invoke(app, ["lock"])
         commits = {name: online.commit(name) for name in (PYTHIA, "Xenova/gpt-4", WIKIMIA, C4)}
-    pins = yaml.safe_load((home / "revisions.yml").read_text())
-    assert told.code == 0 and pins["model"].pop("facebook/opt-350m") == A  # what can't be reached keeps its pin
+        pins = yaml.safe_load(hub.PINS.read_text())
+    assert told.exit_code == 0 and pins["model"].pop("facebook/opt-350m") == A  # what can't be reached keeps its pin
     assert pins["model"] | pins["dataset"] == commits
-    assert "facebook/opt-350m" in told.err and "CASIA-LM/ChineseWebText" in told.err
+    assert "facebook/opt-350m" in told.output and "CASIA-LM/ChineseWebText" in told.output
 
 
 @pytest.mark.parametrize("name", ["o/m", "wikimia-32"])
@@ -216,15 +217,9 @@ def test_the_weights_type_is_the_registrys_on_a_gpu_and_float32_on_a_cpu():
 
 FAMILY_OF = {
     "EleutherAI/pythia-70m": "gpt_neox",
-    "EleutherAI/gpt-neo-125m": "gpt_neo",
     "facebook/opt-350m": "opt",
     "huggyllama/llama-7b": "llama",
     "Qwen/Qwen1.5-1.8B": "qwen2",
-    "allenai/OLMo-1B-hf": "olmo",
-    "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T": "llama",
-    "openlm-research/open_llama_3b": "llama",
-    "yonatano/Contam-Small": "gpt2",
-    "allegrolab/hubble-1b-100b_toks-perturbed-hf": "llama",
 }
 
 

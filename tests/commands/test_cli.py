@@ -270,10 +270,8 @@ def test_each_pass_of_each_command_has_the_type_asked_for(model_folder, masked_f
     ("arguments", "message"),
     [
         (["detect", "missing.jsonl", "--model", "lab/en-25k"], "missing.jsonl"),
-        (["lab", "build", "lab/nope"], "'lab/nope'"),
         (["score", "lab/en-25k", "nope"], "'nope'"),
         (["score", "lab/en-25k", "lab/en", "--dtype", "int8"], "dtype"),
-        (["plan", "nope"], "'nope'"),
     ],
 )
 def test_an_error_of_the_users_is_one_line_and_exit_code_one(arguments, message, monkeypatch, capsys):

@@ -88,24 +88,14 @@ def test_so_many_known_non_members_are_needed_and_with_one_fewer_the_error_says_
 
 
 def test_wrong_input_is_an_error_that_names_it():
-    for fpr in (0, 1):
-        with pytest.raises(ValueError, match=str(fpr)):
-            d.decide(np.arange(100.0), fpr)
-    with pytest.raises(ValueError, match="known non-members"):
-        d.decide([], 0.05)
     for function in (d.p_values, d.set_p_value):
         for scores, known, named in (
             ([1.0], [1.0, np.nan], "known non-members: number 1"),
             ([np.inf], [1.0], r"scores.*: number 0"),
             ([1.0], [], "known non-members"),
-            ([[1.0, 2.0]], [1.0, 2.0], "scores"),
-            ([1.0], [[1.0, 2.0]], "known non-members"),
         ):
             with pytest.raises(ValueError, match=named):
                 function(scores, known)
-    with pytest.raises(ValueError, match="scores of a set"):
-        d.set_p_value([], [1.0])
-    assert d.p_values([], [1.0]).shape == (0,)
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])
@@ -185,8 +175,8 @@ def simulated_audits(share, n_texts, n_known, n_audits, rng, digits=None):
 @pytest.mark.parametrize("share", [0, 0.1, 0.5])
 @pytest.mark.parametrize(("n_known", "digits"), [(100, None), (1999, None), (1999, 1)])
 def test_of_the_flagged_texts_no_larger_share_are_non_members_than_the_fdr_says(share, n_known, digits):
-    """In 500 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
-    p, is_member = simulated_audits(share, 200, n_known, 500, np.random.default_rng(5), digits)
+    """In 200 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
+    p, is_member = simulated_audits(share, 200, n_known, 200, np.random.default_rng(5), digits)
     is_flagged = np.array([of <= d.flagged_up_to(of, 0.1) for of in p])
     false_share = is_flagged[:, ~is_member].sum(axis=1) / np.maximum(1, is_flagged.sum(axis=1))
     error = false_share.std(ddof=1) / np.sqrt(len(p))
@@ -217,11 +207,3 @@ def test_flagged_texts_and_the_share_of_members_by_hand():
     assert (found.low, found.high) == pytest.approx((1 - q.high / b.ppf(0.0125), 1 - q.low / b.ppf(0.9875)))
     assert d.share_of_members(1 - p / 2, 99).estimate == 0, "a share is not negative"
     assert d.share_of_members(p, 1).estimate == pytest.approx(0.6), "one known non-member is enough"
-    for wrong in (
-        lambda: d.flagged_up_to([], 0.1),
-        lambda: d.share_of_members([], 9),
-        lambda: d.flagged_up_to(p, 0),
-        lambda: d.flagged_up_to(p, 1),
-    ):
-        with pytest.raises(ValueError):
-            wrong()

@@ -81,7 +81,7 @@ def reference_for(stats, seed):
     return TokenStats.from_rows(rows, provenance={})
 
 
-SEEDS = [0, 1, 2]
+SEEDS = [0, 1]
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}  # the statistics are float32; their sums are not
 
 

@@ -8,7 +8,7 @@ from scipy.stats import binom, bootstrap, norm, rankdata, t
 from mialib import auc, auc_interval, calibration, compare_auc, metrics, roc, tpr_at_fpr, tpr_at_fpr_interval
 from mialib.metrics import Interval, aucs, clopper_pearson, compare_tpr_at_fpr, non_members_needed
 
-SEEDS = [0, 1, 2, 3]
+SEEDS = [0, 1]
 
 
 def random_scores(seed, n=120, share=0.4, *, ties=True):
@@ -158,7 +158,7 @@ def two_detectors(seed, n=400):
     return labels, np.round(a, 1), np.round(common + 0.3 * rng.normal(size=n), 1)
 
 
-@pytest.mark.parametrize("seed", SEEDS[:2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_paired_comparison_agrees_with_a_paired_bootstrap(seed):
     labels, a, b = two_detectors(seed)
     both = np.stack([a, b])

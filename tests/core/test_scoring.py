@@ -56,7 +56,7 @@ def test_scores_agree_with_one_text_at_a_time_in_float64(family, tiny_model):
     assert scorer._head is not None, "the head must run apart, or the memory bound is lost"
 
 
-@pytest.mark.parametrize("family", ["gpt_neox", "llama", "gpt2"])
+@pytest.mark.parametrize("family", ["gpt_neox", "gpt2"])
 def test_scores_agree_where_the_model_has_more_outputs_than_the_tokenizer_tokens(family, tiny_model):
     folder = tiny_model(family, vocab_size=384)
     scorer = mialib.Scorer(folder)
@@ -119,7 +119,7 @@ def test_the_way_of_other_devices_agrees_with_a_processors(family, temperature, 
         np.testing.assert_allclose(scorer._statistics(ids, is_wanted, targets, temperature), by_columns, atol=1e-5)
 
 
-@pytest.mark.parametrize(("n_tokens", "n_texts"), [(1, 100), (60, 100), (150, 1), (150, 2), (150, 4), (100_000, 100)])
+@pytest.mark.parametrize(("n_tokens", "n_texts"), [(1, 100), (60, 100), (150, 2), (100_000, 100)])
 def test_scores_do_not_depend_on_batches_or_order(n_tokens, n_texts, model_folder, reference, monkeypatch):
     batch_budget(monkeypatch, n_tokens)
     monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", n_texts)
@@ -128,7 +128,7 @@ def test_scores_do_not_depend_on_batches_or_order(n_tokens, n_texts, model_folde
     assert_agree(stats, [reference[i] for i in order])
 
 
-@pytest.mark.parametrize("n_parts", [1, 2, 5])
+@pytest.mark.parametrize("n_parts", [1, 5])
 def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, monkeypatch):
     monkeypatch.setattr(batches, "SECONDS_A_PART", 0)  # a part a text
     batch_budget(monkeypatch, 64)
@@ -164,7 +164,7 @@ def test_parts_have_equally_many_texts_and_equally_long_ones_but_for_a_stretch(n
     assert max(sizes) - min(sizes) <= 2 * stretch * 997
 
 
-@pytest.mark.parametrize("n_parts", [1, 2, 3, 50])
+@pytest.mark.parametrize("n_parts", [1, 3, 50])
 def test_parts_of_a_pass_are_of_its_batches_and_hold_its_bits(n_parts, model_folder, tmp_path, monkeypatch):
     batch_budget(monkeypatch, 64)
     monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", 10)
@@ -551,8 +551,8 @@ def test_provenance_pins_model_texts_and_settings_and_the_tokenizers_hash_its_to
 
 
 @pytest.mark.parametrize("family", ["gpt_neox", "phi", *AFTER_THE_HEAD])  # no bias, a bias, the whole model
-@pytest.mark.parametrize("temperature", [0.5, 2])
-def test_another_temperature_agrees_with_its_full_softmax(temperature, family, tiny_model):
+def test_another_temperature_agrees_with_its_full_softmax(family, tiny_model):
+    temperature = 2
     scorer = mialib.Scorer(tiny_model(family))
     found = scorer.score(TEXTS, temperature=temperature, progress=False)
     assert_agree(found, naive_statistics(tiny_model(family), TEXTS, start_token_id=0, temperature=temperature))

@@ -112,14 +112,6 @@ def test_the_statistics_of_a_prefix_are_those_of_scoring_it(model_folder):
             np.testing.assert_allclose(getattr(from_whole[i], name), getattr(rescored[i], name), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("n_tokens", "named"), [([2, 2, 2, 2], "text 1"), ([1, 1, 0, 1], "text 2"), ([1] * 3, None), ([1] * 5, None)]
-)
-def test_a_prefix_that_cannot_be_is_an_error_that_names_its_text(n_tokens, named, stats):
-    with pytest.raises(ValueError, match=named):
-        stats.prefix(n_tokens)
-
-
 @pytest.mark.parametrize("column", NUMBERS)
 def test_a_number_that_is_not_finite_is_named_by_text_token_and_column(column, stats):
     assert stats.check_finite() is None

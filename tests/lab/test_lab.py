@@ -376,15 +376,6 @@ def trainings(monkeypatch, use_empty_home):
     return trained
 
 
-def test_another_way_to_gather_the_same_texts_trains_nothing_anew(monkeypatch, trainings):
-    model_folder("lab/tiny-5k")
-    gathered, make_corpus = [], dealing.make_corpus
-    monkeypatch.setitem(VERSIONS, "dealing", 0)
-    monkeypatch.setattr(dealing, "make_corpus", lambda name, *rest: gathered.append(name) or make_corpus(name, *rest))
-    model_folder("lab/tiny-5k")
-    assert gathered == ["lab/tiny"] and trainings == ["lab/tiny-5k"]
-
-
 @pytest.mark.parametrize("changes", [{"vocab_size": 600}, {"members": 15, "non_members": 25}, None])
 def test_another_tokenizer_other_roles_or_other_code_train_anew(monkeypatch, trainings, use_profile, changes):
     model_folder("lab/tiny-5k")
