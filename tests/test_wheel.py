@@ -139,13 +139,12 @@ def mialib(installed, run):
     return lambda *arguments: [run(source, script, *arguments) for source in ("wheel", "clone")]
 
 
-def test_a_releases_files_are_the_same_when_they_are_made_again_and_each_sdist_is_complete(tmp_path, monkeypatch):
+def test_a_releases_files_are_complete(tmp_path, monkeypatch):
     """The wheels are built from the sdists, so what they hold is in these."""
     monkeypatch.setenv("GITHUB_REPOSITORY", "owner/name")
     if int(version("setuptools").partition(".")[0]) < 77 or not (ROOT / ".git").exists():
         pytest.skip("needs a clone, and setuptools 77, which `make release` installs")
-    made, again = (release.build(tmp_path / name) for name in ("once", "again"))
-    assert release.checksums(made) == release.checksums(again)
+    made = release.build(tmp_path / "once")
     wheels = {path.name.partition("-")[0]: set(ZipFile(path).namelist()) for path in made if path.suffix == ".whl"}
     assert wheels.keys() == {"mialib", "mialib_audit", "mialib_replication"}
     [wheel] = (tmp_path / "once").glob("mialib-*.whl")

@@ -228,11 +228,9 @@ def test_the_start_token_is_the_callers_choice(texts_file, model_folder, option,
     np.testing.assert_allclose([row["lowercase"] for row in rows], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("command", ["detect", "score"])
-def test_a_command_goes_on_once_all_parts_are_kept(command, model_folder, benchmark_file, mialib_home, caplog):
+def test_a_command_goes_on_once_all_parts_are_kept(model_folder, benchmark_file, mialib_home, caplog):
     caplog.set_level("INFO")
-    arguments = [command, benchmark_file, "--model", model_folder] if command == "detect" else None
-    arguments = arguments or [command, model_folder, benchmark_file]
+    arguments = ["detect", benchmark_file, "--model", model_folder]
     whole = invoke(*arguments)
     shutil.rmtree(mialib_home)
     for part in ("1/3", "3/3"):

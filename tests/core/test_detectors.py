@@ -4,7 +4,6 @@ import math
 import shutil
 from dataclasses import replace
 from itertools import product
-from typing import Annotated
 
 import numpy as np
 import oracles
@@ -13,7 +12,7 @@ from conftest import SENTENCES, TEXTS, random_rows
 
 import mialib
 from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
-from mialib.detectors import Detector, Option, detector, grid_candidates, lowest_indices, lowest_mean
+from mialib.detectors import grid_candidates, lowest_indices, lowest_mean
 from mialib.detectors.papers import percentile
 from mialib.token_stats import NUMBERS, TokenRow
 
@@ -512,22 +511,6 @@ def test_defaults_and_grids_are_the_papers():
     assert {name for name, known in DETECTORS.items() if known.grid} - later == {"surp", "min_k", "min_k++"}
     assert DETECTORS["surp"].grid["entropy_threshold"] == [i / 2 for i in range(1, 21)]
     assert DETECTORS["surp"].grid["k"] == DETECTORS["min_k"].grid["k"] == [10 * i for i in range(1, 11)]
-
-
-def test_a_new_detector_is_one_decorated_function(monkeypatch):
-    monkeypatch.setitem(DETECTORS, "longest", None)  # so that it is removed in the end
-
-    @detector("longest", "Longest", "nobody")
-    def longest(row, *, text, power: Annotated[float, "of the number"] = 1):
-        """The number of tokens."""
-        return float(len(row.log_prob) ** power + len(text))
-
-    known = DETECTORS["longest"]
-    assert known == Detector("longest", "Longest", "nobody", longest, ("texts",), {"power": Option(1, "of the number")})
-    assert known.equation == "The number of tokens." and known.hyperparameters == {"power": 1}
-    assert detect("longest", table([-1, -2]), texts=["abc"], power=2)[0] == 7
-    with pytest.raises(TypeError, match="power"):  # what it means is not said
-        detector("longest", "Longest", "nobody")(lambda row, *, power=1: 0.0)
 
 
 @pytest.mark.parametrize(

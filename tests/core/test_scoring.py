@@ -1,7 +1,6 @@
 """One batched pass gives what one text at a time gives, whatever the batch, the order, the family and the padding."""
 
 import re
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,15 +152,6 @@ def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, 
     assert again.provenance == whole.provenance
     # A batch that is not whole is scored again, so that it is the batch of before; the others are not.
     assert len(texts) - n_parts <= sum(forwards) < len(texts) - n_parts + max(forwards)
-
-
-@pytest.mark.parametrize(("n_texts", "n_parts"), [(8, 2), (9, 3), (1000, 16), (5, 8)])
-def test_parts_have_equally_many_texts_and_equally_long_ones_but_for_a_stretch(n_texts, n_parts):
-    texts = ["a" * (i * 7919 % 997) for i in range(n_texts)]
-    parts, stretch = batches.part_of_each(texts, n_parts), max(1, n_texts // (8 * n_parts))
-    assert np.ptp(np.bincount(parts, minlength=n_parts + 1)[1:]) <= stretch and parts.min() == 1
-    sizes = [sum(len(text) for text, part in zip(texts, parts, strict=True) if part == of) for of in set(parts)]
-    assert max(sizes) - min(sizes) <= 2 * stretch * 997
 
 
 @pytest.mark.parametrize("n_parts", [1, 3, 50])
@@ -328,22 +318,6 @@ def test_the_variance_is_the_second_derivative_of_log_sum_exp(case):
         assert variance.item() == pytest.approx(float((above - 2 * at + below) / h**2), rel=2e-5)
         # And by the first derivative, sum p z: H = log sum e^z - sum p z.
         assert entropy.item() == pytest.approx(float(at - (above - below) / (2 * h)), abs=5e-6, rel=1e-5)
-
-
-@pytest.fixture
-def one_pass_kernel():
-    """The function that looks for the kernel, which remembers what it found."""
-    scoring.one_pass_kernel.cache_clear()
-    yield scoring.one_pass_kernel
-    scoring.one_pass_kernel.cache_clear()
-
-
-def test_without_triton_rows_on_a_gpu_take_several_passes(one_pass_kernel, monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "mialib.kernels", raising=False)
-    assert one_pass_kernel() is None
-    assert one_pass_kernel() is None
-    assert caplog.text.count("ModuleNotFoundError") == 1
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

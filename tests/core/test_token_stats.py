@@ -8,10 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from conftest import TEXTS
-from transformers import AutoTokenizer
 
-import mialib
 from mialib import TokenFrequency, TokenStats
 from mialib.token_stats import COLUMNS, NUMBERS, StatsPart, TokenRow, check_likely
 
@@ -90,26 +87,6 @@ def test_taken_texts_and_prefixes_say_that_they_are_such(stats):  # tests/proper
     with pytest.raises(IndexError):
         stats.take([4])
     assert stats.prefix([2, 1, 5, 1]).provenance == stats.provenance | {"prefix": True}
-
-
-def test_the_statistics_of_a_prefix_are_those_of_scoring_it(model_folder):
-    scorer = mialib.Scorer(model_folder)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    n_tokens = [3, 1, 20, 2, 9, 4, 31, 5, 12]
-    prefixes = [tokenizer.decode(ids[:n]) for ids, n in zip(scorer.token_ids(TEXTS), n_tokens, strict=True)]
-    # Only where the cut text has the prefix's tokens; a cut through a Chinese character has others.
-    same = [
-        i
-        for i, (cut, ids) in enumerate(zip(scorer.token_ids(prefixes), scorer.token_ids(TEXTS), strict=True))
-        if cut == ids[: n_tokens[i]]
-    ]
-    assert len(same) >= 6
-    from_whole = scorer.score(TEXTS, progress=False).prefix(n_tokens)
-    rescored = scorer.score(prefixes, progress=False)
-    for i in same:
-        np.testing.assert_array_equal(from_whole[i].token_ids, rescored[i].token_ids)
-        for name in NUMBERS:
-            np.testing.assert_allclose(getattr(from_whole[i], name), getattr(rescored[i], name), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("column", NUMBERS)

@@ -234,19 +234,6 @@ def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, mask
     assert len(passes_made) == 2
 
 
-def test_cut_texts_reuse_the_statistics_of_the_whole(inputs, model_folder):
-    with pytest.warns(UserWarning, match="99 words"):
-        same, n_reused = cut_inputs(inputs, 99)
-    assert same.stats is inputs.stats and n_reused == 16 and same.benchmark.n_words == 99
-    cut, n_reused = cut_inputs(inputs, 4)
-    assert n_reused == 16
-    fresh = mialib.Scorer(model_folder).score(cut.benchmark.texts, progress=False)
-    np.testing.assert_array_equal(cut.stats.token_ids, fresh.token_ids)
-    np.testing.assert_allclose(cut.stats.log_prob, fresh.log_prob, atol=1e-5)
-    for whole, of_cut in ((inputs["reference"], cut["reference"]), (inputs["lowercase"], cut["lowercase"])):
-        assert (of_cut.n_tokens < whole.n_tokens).all()
-
-
 def test_taken_inputs_are_those_texts_in_every_pass(inputs):
     taken = inputs.take([5, 2, 9], "three")
     assert inputs.take(np.arange(len(inputs.texts)) > 1, "marked")["texts"] == inputs.texts[2:]
