@@ -135,7 +135,7 @@ def test_ties_share_their_mean_rank_and_cost_little_power():
 def test_where_most_scores_tie_a_set_without_a_member_is_called_no_more_often(m, n):
     """Nine in ten of the scores are 0."""
     rng = np.random.default_rng(m)
-    drawn = np.where(rng.random((150, m + n)) < 0.9, 0, rng.normal(size=(150, m + n)).round(1) + 5)
+    drawn = np.where(rng.random((60, m + n)) < 0.9, 0, rng.normal(size=(60, m + n)).round(1) + 5)
     found = np.array([d.set_p_value(scores[:m], scores[m:]) for scores in drawn])
     assert (found <= 0.05).mean() < 0.08 and found.min() >= 1 / (d.DIVISIONS + 1)
     assert d.set_p_value(drawn[0][:m], drawn[0][m:]) == found[0], "always the same divisions"
