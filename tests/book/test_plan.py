@@ -1,11 +1,7 @@
 """What a run of the papers' tables takes: hand-computed numbers, obstacles, sizes, and what is here already."""
 
-from pathlib import Path
-
-import published_data
 import pytest
 from hub_clients import pointed_at
-from hub_server import TOKEN
 
 from mialib.store import DATA
 from replication.pipeline import estimate
@@ -67,35 +63,6 @@ def test_the_plan_adds_up_and_has_the_reference_corpora(without_hub):
         [line] = [line for line in text.splitlines() if f" {name} " in line]
         assert gb in line and licence in line
     assert all(said in text for said in ("1 jobs", "18 GB", "3 of 3"))
-
-
-def test_sizes_and_access_are_the_hubs_where_it_answers(at_hub, tmp_path, monkeypatch, model_folder):
-    model = {"model": "EleutherAI/pythia-70m", "benchmark": "wikimia-32", "corpus": "c4:1M"}
-    profile = profile_of(
-        one=model, two={"model": "o/none", "benchmark": "mimir/github"}, three={"model": "o/m", "benchmark": "mimir"}
-    )
-    weights = (Path(model_folder) / "model.safetensors").stat().st_size
-    data = {
-        WIKIMIA: published_data.wikimia(tmp_path / "w"),
-        MIMIR: published_data.mimir(tmp_path / "m"),
-        C4: published_data.c4(tmp_path / "c4"),
-    }
-    (data[MIMIR] / "another.bin").write_bytes(b"x" * 10**6)
-    read = sum(path.stat().st_size for path in data[MIMIR].rglob("*.jsonl"))
-    with at_hub(
-        models={"EleutherAI/pythia-70m": model_folder, "o/m": model_folder}, datasets=data, gated=["o/m"]
-    ) as hub:
-        found = downloads(profile)
-        assert hub.asked("/resolve/") == hub.asked("/resolve/", "HEAD") == []  # nothing is fetched
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        assert downloads(profile)["o/m"].obstacle == ""
-    assert found["EleutherAI/pythia-70m"].gb == weights / 1e9 and found["EleutherAI/pythia-70m"].obstacle == ""
-    assert found["o/m"].obstacle.startswith("gated") and "HF_TOKEN" in found["o/m"].obstacle
-    assert found[MIMIR].gb == read / 1e9  # the files of both parts, and no other
-    assert found[MIMIR].obstacle == ""  # the registry says gated, this hub does not
-    assert found[WIKIMIA].gb == sum(path.stat().st_size for path in data[WIKIMIA].rglob("*.*")) / 1e9
-    assert found[C4].gb == pytest.approx(1e6 * 0.41 / 1e9)
-    assert "'o/none'" in found["o/none"].obstacle
 
 
 def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):

@@ -131,7 +131,8 @@ def test_mistrals_pattern_is_mended_in_its_own_vocabulary_alone_and_nothing_is_a
     own = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(content)), bos_token="<s>")
     folder = save_tokenizer(tmp_path, own, "mistral", transformers_version="4.50.0")
     capfd.readouterr()
-    tokens = models.load_tokenizer(folder).convert_ids_to_tokens(encode(models.load_tokenizer(folder), [text])[0])
+    tokenizer = models.load_tokenizer(folder)
+    tokens = tokenizer.convert_ids_to_tokens(encode(tokenizer, [text])[0])
     mended = ["in", "Ġ", "1", "9", "8", "7", "Ġthe", "River"]
     assert tokens == (mended if is_tekken else ["in", "Ġ", "198", "7", "ĠtheRiver"])
     assert ("fix_mistral_regex" in models.read_otherwise(find(folder))) is is_tekken

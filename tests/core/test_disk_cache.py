@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from mialib import cache
 from mialib.cache import ARRAYS, JSON, Checkpoints, Format, cache_path, cached, is_cached, write_once
 
 TEXT = Format(".txt", lambda text, path: path.write_text(text), lambda path: path.read_text())
@@ -65,18 +64,6 @@ def test_a_damaged_file_is_an_error_that_names_it(form):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match=path.name):
         cached("kind", dict, form)
-
-
-def test_after_a_fresh_start_each_entry_is_computed_again_once(monkeypatch):
-    calls = []
-    monkeypatch.setattr(cache, "recomputed", None)
-    for expected in (1, 1):
-        cached("kind", lambda: calls.append(1) or "value", JSON, n=1)
-        assert len(calls) == expected
-    cache.start_fresh()
-    for expected in (2, 2):
-        cached("kind", lambda: calls.append(1) or "value", JSON, n=1)
-        assert len(calls) == expected
 
 
 def test_a_computation_that_broke_off_resumes_from_its_checkpoints():

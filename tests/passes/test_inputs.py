@@ -76,14 +76,6 @@ def test_nothing_is_scored_before_it_is_asked_for_and_nothing_twice(target, scor
     assert len(scored) == 4, "what is taken or given shares what is loaded"
 
 
-def test_the_texts_of_another_benchmark_that_was_cut_score_nothing_but_the_cut(target, scored):
-    inputs = load_inputs(target.but(n_words=4))
-    assert scored == [("score", 16), ("score_cut_texts", 16)]
-    assert inputs.benchmark.n_words == 4 and len(inputs.benchmark) == 16
-    inputs["frequency"]
-    assert scored[2:] == [("count", None)]
-
-
 @pytest.mark.parametrize("name", ["reference", "frequency", "neighbors"])
 def test_what_the_target_does_not_name_is_none(model_folder, benchmark_file, name, scored):
     inputs = load_inputs(Target(model=model_folder, benchmark=benchmark_file))
