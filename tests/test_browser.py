@@ -1,4 +1,4 @@
-"""The finished book in a browser: menus, keyboard, phone, print, search, weight, and what screen readers meet.
+"""The finished book in a browser: errors, phone, weight, figures, and what screen readers meet.
 
 It takes Debian's Chromium and a finished `make book`; MIALIB_BOOK names another rendered book.
 """

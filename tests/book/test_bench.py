@@ -1,4 +1,4 @@
-"""The benchmark of speed: its arithmetic by hand, its rows against each other, and the command on a tiny geometry."""
+"""The benchmark of speed: its arithmetic by hand, its rows against each other, and its page on a tiny geometry."""
 
 import pytest
 from page_code import page_of

@@ -1,4 +1,4 @@
-"""What a page takes is read off its parameters; the book of one page; a page that there is not."""
+"""What a page takes is read off its parameters."""
 
 import pytest
 from nbformat import write

@@ -1,4 +1,4 @@
-"""Coverage by simulation: scores have the AUC that they say, the command counts, the page says what was found."""
+"""Coverage by simulation: scores have the AUC that they say, and the page says what was found."""
 
 import numpy as np
 import pytest

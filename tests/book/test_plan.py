@@ -1,10 +1,9 @@
-"""What a run of the papers' tables takes: hand-computed numbers, obstacles, sizes, and what is here already."""
+"""What a run of the papers' tables takes: hours and memory by hand, and what is to be downloaded."""
 
 import pytest
 from hub_clients import pointed_at
 
 from mialib.store import DATA
-from replication.pipeline import estimate
 from replication.pipeline.plan import describe_plan, gpu_hours, memory_gb, plan_columns, plan_downloads
 from replication.profile import Profile, load_profile
 from replication.studies.paper_tables import Column
@@ -63,22 +62,3 @@ def test_the_plan_adds_up_and_has_the_reference_corpora(without_hub):
         [line] = [line for line in text.splitlines() if f" {name} " in line]
         assert gb in line and licence in line
     assert all(said in text for said in ("1 jobs", "18 GB", "3 of 3"))
-
-
-def test_requests_to_an_api_stand_where_hours_would(without_hub, monkeypatch):
-    monkeypatch.setenv("MIALIB_API_PRICE", "2")
-    [column] = [c for c in plan_columns(PAPER, ["api:davinci-002"]) if c.page == "paper_dc_pdd_table_5"]
-    # 9,870 texts of 512 words, 1.5 tokens a word, once: DC-PDD reads no lower case.
-    assert (column.requests, column.tokens, column.gpu_hours) == (9870, 7_580_160, None)
-    assert "9,870 requests, about 7,580,160 tokens, about $15.16" in describe_plan([column], [])
-
-
-@pytest.mark.parametrize("speed", [1, 3])
-def test_the_time_of_a_build_is_scaled_by_this_machines_speed(speed, monkeypatch):
-    jobs = {"lab": {"book": 240.0, "notebook index": 360.0}}
-    monkeypatch.setattr(estimate, "DURATIONS", {"jobs": jobs, "calibration": 2.0})
-    monkeypatch.setattr(estimate, "calibrate", lambda: 2.0 * speed)
-    told = estimate.describe_time("lab", ["notebook index", "book", "unknown"], 1)
-    assert told.startswith(f"About {10 * speed} minutes on 1 ") and "600 processor seconds" in told
-    of_many_cores = estimate.describe_time("lab", jobs["lab"], 16)
-    assert of_many_cores.startswith(f"About {6 * speed} minutes on 16 "), "a job runs on one core"

@@ -1,4 +1,4 @@
-"""Profiles: what is wrong in one is named; the papers' names what the registry knows and has every printed column."""
+"""The papers' profile names what the registry knows and has every printed column."""
 
 from mialib.catalog.benchmarks import find_part, is_published
 from mialib.catalog.corpora import HUB_CORPORA, split_prefix

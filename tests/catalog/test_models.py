@@ -1,4 +1,4 @@
-"""What a model's name leads to, and that one model is loaded once for all that is asked of it."""
+"""What a model's name leads to: its own weights, and a tokenizer that cuts texts as its file says."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""AUC, TPR at an FPR and their intervals, against scikit-learn, brute force and bootstraps."""
+"""AUC, TPR at an FPR and their intervals, by hand, against brute force and bootstraps."""
 
 import numpy as np
 import oracles
