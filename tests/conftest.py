@@ -100,7 +100,7 @@ AFTER_THE_HEAD = {
 }
 
 # How many cases a property is held against (tests/properties): the same ones in each run, and none is kept.
-for name, cases in {"thorough": 360, "fast": 25}.items():
+for name, cases in {"thorough": 80, "fast": 25}.items():
     settings.register_profile(
         name,
         max_examples=cases,

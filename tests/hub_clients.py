@@ -1,66 +1,11 @@
-"""A user of the hub on localhost: the command line in a fresh process, or the libraries of this one, pointed at it."""
+"""A user of the hub on localhost: the libraries of this process, pointed at it."""
 
-import os
-import subprocess
-import sys
-import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import yaml
-from clones import python_path
 
 from mialib.catalog import hub as mialib_hub
 from mialib.catalog.loading import unload
-
-CHILD = """
-import sys
-from pathlib import Path
-
-import mialib.catalog.hub
-from mialib.commands import main
-
-mialib.catalog.hub.PINS = Path(sys.argv.pop(1))
-main()
-"""
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a command wrote, and how it ended."""
-
-    code: int
-    out: str
-    err: str
-    seconds: float
-
-
-def run_mialib(endpoint, home, *commands, **environ):
-    """What each of these command lines (a list of words each) does in a fresh process.
-
-    `home` holds the hub's cache (hf), what mialib keeps (mialib) and the pins (revisions.yml).
-    """
-    home.mkdir(exist_ok=True, parents=True)
-    environ = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": python_path(),
-        "HOME": str(home),
-        "HF_HOME": str(home / "hf"),
-        "MIALIB_HOME": str(home / "mialib"),
-        "HF_ENDPOINT": endpoint,
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_UPDATE_DOWNLOAD_COUNTS": "0",  # datasets would count its downloads at another host
-        "NO_PROXY": "127.0.0.1,localhost",
-        "OMP_NUM_THREADS": "1",
-        "TQDM_DISABLE": "1",
-    } | {name: str(value) for name, value in environ.items()}
-    told = []
-    for command in commands:
-        words = [sys.executable, "-c", CHILD, str(home / "revisions.yml"), *map(str, command)]
-        start = time.perf_counter()
-        done = subprocess.run(words, env=environ, cwd=home, capture_output=True, text=True, timeout=300)
-        told.append(Told(done.returncode, done.stdout, done.stderr, time.perf_counter() - start))
-    return told
 
 
 def pin(revisions):

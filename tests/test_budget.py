@@ -29,7 +29,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/remote": 638,
     "replication/studies": 3230,
 }
-TEST_LINES = 21_650
+TEST_LINES = 19_300
 MODULES = [path for of in FOLDERS.values() for path in of.rglob("*.py")]
 NO_IDEA_OF_THEIR_OWN = {"logger", "app", "PACKAGE"}
 

@@ -44,16 +44,16 @@ def leftovers(home):
     return [path for path in home.rglob(".*") if path.suffix != ".lock"]
 
 
-def test_a_scoring_run_that_is_stopped_six_times_gives_the_same_bits(model_folder, tmp_path):
+def test_a_scoring_run_that_is_stopped_three_times_gives_the_same_bits(model_folder, tmp_path):
     texts, home, whole = tmp_path / "texts.jsonl", tmp_path / "home", tmp_path / "whole"
     rows = [{"text": f"The Mill number {i} stands near the old River", "label": i % 2} for i in range(40)]
     texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert start(whole, model_folder, texts).wait(300) == 0
     assert len(answers(whole)) == 2, "the pass, and that of the lowercased texts"
-    for n, number in enumerate(2 * SIGNALS):
+    for n, number in enumerate(SIGNALS):
         before, process = checkpoints(home), start(home, model_folder, texts)
         until = time.monotonic() + 300
-        while len(checkpoints(home) - before) < 2 + n % 3:
+        while len(checkpoints(home) - before) < 2 + n:
             assert process.poll() is None and time.monotonic() < until, process.communicate()
             time.sleep(0.01)
         assert before <= checkpoints(home) or answers(home), "it resumed, and did not begin again"

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
@@ -193,63 +192,7 @@ def test_an_edit_makes_what_depends_on_it_and_nothing_else(built, path, edit, jo
         assert built.left() == jobs
 
 
-def test_another_recipe_trains_its_model_and_no_other(built):
-    path = built.folder / "data" / "profiles" / "tiny.yml"
-    profile = yaml.safe_load(text := path.read_text())
-    profile["models"]["lab/large"]["train"]["seed"] = 7
-    path.write_text(yaml.safe_dump(profile, sort_keys=False))
-    left = built.left()
-    path.write_text(text)
-    assert left == {"score lab/large on lab/zh", "notebook told", "book"}
-
-
-@contextmanager
-def told_says(built, code):
-    """The page `told` with another last cell."""
-    with built.edited("notebooks/told.ipynb", " "):
-        notebook = nbformat.read(path := built.folder / "notebooks" / "told.ipynb", as_version=4)
-        notebook.cells[-1].source = code
-        nbformat.write(notebook, path)
-        yield
-
-
-def test_a_page_that_fails_says_why_and_costs_no_other_page(built):
-    with told_says(built, "raise RuntimeError('no such luck')"):
-        done = built.build(fails=True)
-    assert "told.ipynb failed in cell 3: RuntimeError: no such luck" in done.stdout + done.stderr
-    assert (built.folder / "book" / "pages" / "drawn.ipynb").is_file()
-
-
-def is_alive(process):
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_ctrl_c_ends_a_build_and_its_jobs(built, tmp_path):
-    running = tmp_path / "running"
-    waits = f"pathlib.Path({str(running)!r}).write_text(str(os.getpid())); time.sleep(200)"
-    with told_says(built, f"import os, pathlib, time; {waits}"), built.start(start_new_session=True) as process:
-        try:
-            until = time.monotonic() + 120
-            while not running.exists() or not running.read_text():
-                assert process.poll() is None and time.monotonic() < until
-                time.sleep(0.1)
-            os.killpg(process.pid, signal.SIGINT)
-            process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert process.returncode
-    kernel, until = int(running.read_text()), time.monotonic() + 20
-    while is_alive(kernel) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not is_alive(kernel), "the notebook's kernel ends too"
-    assert "The book is ready" in built.build().stdout
-
-
-KILLS = 6
+KILLS = 3
 
 
 def answers_of(clone):

@@ -1,4 +1,4 @@
-"""The editor in a page, in a real browser: right and wrong answers, loops, errors, from a file and from a server.
+"""The editor in a page, in a real browser: its numbers are mialib's, from a file and from a server.
 
 It takes Debian's Chromium, playwright, and npm once, which fetches the interpreter.
 """
@@ -14,19 +14,16 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
-import pandas as pd
 import pytest
 from clones import python_path
-from IPython.display import Markdown
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from test_browser import CHROMIUM, PHONE, browser, served  # noqa: F401
 from typer.testing import CliRunner
 
 import mialib
 from mialib.store import ROOT
-from replication import pages, results, tables
+from replication import pages
 from replication.commands import app
-from replication.pipeline import theme
 from replication.studies import playground
 
 MIN_K_PLUS_PLUS = """
@@ -49,35 +46,6 @@ _QUESTIONS = re.findall(
 )
 # Questions, their choices, and what is said of each.
 QUIZ = [(q, *([line[3:] for line in lines.splitlines()] for lines in of)) for q, *of in _QUESTIONS]
-ENDS = (
-    "</td></pre>",
-    "`````",
-    "\n\n~~~~~~\n",
-    "-->",
-    "{raw}`x`",
-    "</script>",
-    "```{raw} html\n",
-    "{{ 1/0 }}",
-    "$$",
-    "'\">",
-)
-HARM = "<img src=x onerror=alert(1)><script>alert(1)</script>[a](javascript:alert(1))<svg onload=alert(1)>"
-HARMFUL = {f"{HARM} {number}": f"{HARM} {end} {HARM}" for number, end in enumerate(ENDS)}
-
-
-def cells_of_harm():
-    """A page on which such texts stand in all the ways that pages show foreign texts in."""
-    table = pd.DataFrame({f"{HARM} column": list(HARMFUL.values())}, index=list(HARMFUL))
-    said = Markdown("\n\n".join(map(results.literal, HARMFUL.values())))
-    ways = [tables.quoted(HARMFUL), tables.shown(table), tables.small(table), tables.cards(table), said]
-    outputs = []
-    for value in ways:
-        html, markdown = (getattr(value, f"_repr_{kind}_", lambda: None)() for kind in ("html", "markdown"))
-        data = {"text/html": html} if html else {"text/markdown": markdown}
-        outputs.append(new_output("display_data", data))
-    failed = new_output("error", ename=HARM, evalue=HARM, traceback=[HARM])
-    printed = new_output("stream", text="\n".join(HARMFUL.values()))
-    return [new_markdown_cell("# Harm"), new_code_cell("1", outputs=[*outputs, printed, failed], execution_count=1)]
 
 
 def exercises_in_pages():
@@ -105,22 +73,18 @@ def cells_of_exercises():
 def cells_with_the_editor():
     shown = new_output("display_data", data={"text/html": playground.editor().data})
     cells = [new_markdown_cell("# Try it"), new_code_cell("1", outputs=[shown], execution_count=1)]
-    cells.append(new_code_cell("def double(x):\n    raise NotImplementedError", metadata={"tags": ["exercise"]}))
-    cells.append(new_code_cell("assert double(2) == 4, 'twice'", metadata={"tags": ["check", "in-page"]}))
     return cells
 
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    """The folder of a book, of the editor, of texts that mean harm, of exercises and the quiz; what its build said."""
+    """The folder of a book of the editor and of exercises, and what its build said."""
     folder = tmp_path_factory.mktemp("book")
-    pages_of_cells = {"index": cells_with_the_editor(), "harm": cells_of_harm(), "exercises": cells_of_exercises()}
+    pages_of_cells = {"index": cells_with_the_editor(), "exercises": cells_of_exercises()}
     for name, cells in pages_of_cells.items():
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
-    (folder / "_toc.yml").write_text(
-        "format: jb-book\nroot: index\nchapters:\n- file: harm\n- file: exercises\n- file: quiz\n"
-    )
-    for name in ("_static", "references.bib", "quiz.md"):
+    (folder / "_toc.yml").write_text("format: jb-book\nroot: index\nchapters:\n- file: exercises\n")
+    for name in ("_static", "references.bib"):
         (folder / name).symlink_to(ROOT / "book" / name)
     command = [Path(sys.executable).with_name("jupyter-book"), "build", folder, "--config", ROOT / "_config.yml"]
     environment = os.environ | {"PYTHONPATH": python_path()}
@@ -204,87 +168,6 @@ class TestInABrowser:
         assert f"Difference from Min-K%++ Prob: {rival.difference}; Min-K%++ Prob leads." in found
         assert "Below 0.5" in said(tab, "def score(row):\n    return -sum(row.log_prob)")
 
-    @pytest.mark.parametrize(
-        ("code", "expected"),
-        [
-            ("def score(row):\n    pass", "score(row) has to return one finite number; for text 1 it returned None"),
-            ("def score(row):\n    return 'high'", "it returned 'high'"),
-            ("def score(row):\n    return math.inf", "it returned inf"),
-            ("import numpy as np", "there is no module numpy: use math; no NumPy here"),
-            ("x = 1", "There is no function score(row)"),
-            ("def score(row):\n    return 1 +\n", "Line 2: SyntaxError"),
-            ("def score(row):\n    a = 1\n    return undefined", "Line 3: NameError"),
-            ("def score(row):\n    return helper(row)\n\ndef helper(row):\n    return row.log_probs", "Line 5: Attr"),
-            ("def score(row):\n    return score(row)", "RuntimeError: maximum recursion depth exceeded"),
-        ],
-    )
-    def test_what_is_wrong_is_said_with_its_line(self, tab, code, expected):
-        assert expected in said(tab, code)
-        assert not tab.locator(".pg-found").is_visible(), "the result of an earlier run is gone"
-        if line := re.match(r"Line (\d+)", expected):
-            chosen = tab.evaluate("(e => e.value.slice(e.selectionStart, e.selectionEnd))(document.activeElement)")
-            assert chosen == code.split("\n")[int(line[1]) - 1]
-
-    def test_print_shows_and_an_endless_loop_ends(self, tab):
-        assert "AUC 0.500" in said(tab, "print('once')\ndef score(row):\n    return 1")
-        assert tab.locator(".pg-printed").inner_text().strip() == "once"
-        assert "Stopped after 10 seconds" in said(tab, "while True:\n    print('again')")
-        tab.get_by_label("Your detector, in Python").fill("while True: pass")
-        tab.get_by_role("button", name="Run").click()
-        tab.get_by_role("button", name="Stop").click()
-        assert tab.locator(".pg-said").inner_text() == "Stopped."
-
-    def test_a_text_that_the_detector_gets_wrong_is_shown(self, tab, inputs):
-        said(tab, MIN_K_PLUS_PLUS)
-        first, _ = playground.halves_of(inputs.texts, inputs.labels)
-        scores = mialib.detect("min_k++", playground.on_page(inputs)[1].stats)[: len(first)]
-        labels = inputs.labels[first]
-        places = [np.where(labels == 1, scores, np.inf).argmin(), np.where(labels == 0, scores, -np.inf).argmax()]
-        strips = tab.locator(".pg-wrong .mv-strip")
-        strips.nth(1).wait_for()
-        for strip, place in zip(strips.all(), places, strict=True):
-            shown = strip.text_content().partition(" … (")[0]
-            assert len(shown) > 100 and inputs.texts[first[place]].startswith(shown)
-        ranks = [(scores > scores[place]).sum() + 1 for place in places]
-        assert [
-            int(place) for place in re.findall(r"place (\d+) of 200", tab.locator(".pg-wrong").inner_text())
-        ] == ranks
-
-    def test_code_and_tries_stay_over_a_reload_and_a_try_comes_back(self, tab):
-        said(tab, MIN_K_PLUS_PLUS)
-        said(tab, f"# My own\n{ZLIB}")
-        tab.reload()
-        assert tab.get_by_label("Your detector, in Python").input_value() == f"# My own\n{ZLIB}"
-        tab.locator(".pg-kept summary").click()
-        newest, *_ = tries = tab.locator(".pg-tries li").all_inner_texts()
-        assert "My own" in newest and "against Min-K%++ Prob" in newest and "level" in tries[1]
-        tab.locator(".pg-tries button").nth(1).click()
-        assert tab.get_by_label("Your detector, in Python").input_value() == MIN_K_PLUS_PLUS
-        tab.get_by_role("button", name="Start anew").first.click()
-        assert "Min-K% Prob: the mean of the lowest 20%" in tab.get_by_label("Your detector, in Python").input_value()
-
-    def test_enter_and_tab_indent_and_escape_leaves(self, tab):
-        editor = tab.get_by_label("Your detector, in Python")
-        editor.fill("")
-        editor.press_sequentially("def score(row):  # mine\nif 'a:':\nx = 1\ny = 2")
-        assert editor.input_value() == "def score(row):  # mine\n    if 'a:':\n        x = 1\n        y = 2"
-        editor.press("Shift+Tab")
-        editor.press("Enter")
-        editor.press("Tab")
-        assert editor.input_value().endswith("\n    y = 2\n        ")
-        editor.press("Control+A")
-        editor.press("Tab")
-        assert editor.input_value().startswith("    def score(row):  # mine\n        if")
-        editor.press("Control+Z")
-        assert editor.input_value().startswith("def score")
-        painted = tab.locator(".pg .painted")
-        assert painted.text_content().strip() == editor.input_value().strip()
-        kinds = {kind: painted.locator(f".{kind}").first.text_content() for kind in ("k", "nf", "c1", "s2", "mi")}
-        assert kinds == {"k": "def", "nf": "score", "c1": "# mine", "s2": "'a:'", "mi": "1"}
-        editor.press("Escape")
-        editor.press("Tab")
-        assert tab.evaluate("document.activeElement.textContent") == "Run"
-
     @pytest.mark.parametrize("number", range(len(IN_PAGES)), ids=[name for name, *_ in IN_PAGES])
     def test_each_exercise_in_a_page_is_solved_there(self, browser, book, number):  # noqa: F811
         _, stub, solution, _ = IN_PAGES[number]
@@ -298,76 +181,6 @@ class TestInABrowser:
             box.get_by_text(expected).wait_for(timeout=15_000)
         tab.close()
 
-    def test_an_exercise_of_plain_python_is_checked_in_the_page(self, tab):
-        box, ends = (
-            tab.locator(".tries"),
-            "!/^(Running.*)?$/.test(document.querySelector('.tries [role=status]').textContent)",
-        )
-        stub = box.locator("textarea").input_value()
-        for code, expected in (
-            (stub, "The check: NotImplementedError"),
-            (stub.replace("raise NotImplementedError", "return x + 1"), "The check: AssertionError: twice"),
-            ("def double(x):\n    return 2 *\n", "Your code, line 2: SyntaxError"),
-            (stub.replace("raise NotImplementedError", "return 2 * x"), "Right: the check runs through."),
-        ):
-            box.locator("textarea").fill(code)
-            box.get_by_role("button", name="Check").click()
-            tab.wait_for_function(ends, timeout=15_000)
-            assert box.get_by_role("status").inner_text().startswith(expected)
-
-    def test_it_fits_a_phone_and_works_by_keyboard(self, tab):
-        tab.get_by_label("Your detector, in Python").fill("def score(row):\n    return " + "1 + " * 100 + "1")
-        tab.keyboard.press("Control+Enter")
-        tab.wait_for_function("document.querySelector('.pg-said').textContent.startsWith('AUC')")
-        assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE
-        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-        assert not [rule["id"] for rule in axe.run(tab, context=".pg").response["violations"]]
-
-    def test_a_text_that_means_harm_is_read_and_does_nothing(self, browser, book):  # noqa: F811
-        asked, tab = [], browser.new_page()
-        tab.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
-        tab.goto((book[0] / "harm.html").as_uri())
-        tab.wait_for_timeout(1000)
-        assert not asked and not tab.locator("[onerror], [onload], [src=x], article [href^='javascript']").count()
-        scripts = tab.locator("article script").all_text_contents()
-        assert not any("alert" in script for script in scripts)
-        assert tab.locator("article").inner_text().count("onerror=alert(1)") > len(ENDS) * 5, "all of it can be read"
-        tab.close()
-
-    def test_the_quiz_is_answered_by_keyboard_and_keeps_score(self, browser, book):  # noqa: F811
-        tab = browser.new_page()
-        tab.goto((book[0] / "quiz.html").as_uri())
-        assert tab.locator("#quiz fieldset").count() == len(QUIZ) and not tab.locator("#quiz details").count()
-        for number, (_, _, says) in enumerate(QUIZ):
-            field, right = (
-                tab.locator("#quiz fieldset").nth(number),
-                [say.startswith("Right.") for say in says].index(True),
-            )
-            choices = field.get_by_role("radio")
-            if number == 0:
-                field.get_by_role("button").click()
-                assert field.get_by_role("status").inner_text() == "Choose an answer first."
-            choices.first.focus()
-            tab.keyboard.press("Space")
-            for _ in range((right + (number == 1)) % len(says)):  # the second question is first answered wrongly
-                tab.keyboard.press("ArrowDown")
-            field.get_by_role("button").press("Enter")
-            assert field.get_by_role("status").inner_text().startswith("No" if number == 1 else "Right.")
-            assert choices.count() == len(says)
-        tab.locator("#quiz fieldset").nth(1).get_by_role("radio").first.check()
-        tab.locator("#quiz fieldset").nth(1).get_by_role("button").click()
-        assert (
-            tab.locator("#quiz .score").inner_text()
-            == f"{len(QUIZ) - 1} of {len(QUIZ)} right at the first try, 0 to go."
-        )
-        axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-        assert not [rule["id"] for rule in axe.run(tab, context="#quiz").response["violations"]]
-        tab.close()
-        plain = browser.new_context(java_script_enabled=False).new_page()
-        plain.goto((book[0] / "quiz.html").as_uri())
-        assert plain.locator("#quiz details").count() == plain.locator("#quiz section > ol").count() == len(QUIZ)
-        plain.close()
-
 
 def test_each_question_of_the_quiz_has_a_word_for_each_choice_and_one_is_right():
     places = []
@@ -376,13 +189,6 @@ def test_each_question_of_the_quiz_has_a_word_for_each_choice_and_one_is_right()
         [right] = [at for at, say in enumerate(says) if say.startswith("Right.")]
         places.append(right)
     assert len(QUIZ) == 24 and all(places.count(at) >= 6 for at in range(3)), "no place is the right one"
-
-
-def test_without_npm_there_is_no_interpreter_and_no_error(monkeypatch, tmp_path, caplog):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("MIALIB_HOME", str(tmp_path))
-    theme.copy_interpreter(tmp_path / "micropython.js")
-    assert not any(tmp_path.glob("*.js")) and "npm can't fetch" in caplog.text
 
 
 def test_halves_are_of_both_classes_and_no_order_tells_labels():

@@ -23,7 +23,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OTHERS = [tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("audit", "book")]
 PINS = dict(re.findall(r"^([A-Za-z0-9_.-]+)==(\S+)$", (ROOT / "requirements.lock").read_text(), re.M))
 PINS = {canonicalize_name(name): version for name, version in PINS.items()}
-WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())
 PROFILES = sorted((ROOT / "data" / "profiles").glob("*.yml"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # Pages that tabulate or point elsewhere; every other one is about a method or a statistic.
@@ -72,27 +71,6 @@ def test_the_version_is_in_one_place_and_what_names_it_agrees():
     assert (cited["version"], str(cited["date-released"])) == released == (PROJECT["version"], released[1])
     licences = {(ROOT / folder / "LICENSE").read_bytes() for folder in ("", "audit", "book")}
     assert len(licences) == 1, "each archive has its own copy"
-
-
-def test_nothing_is_tagged_before_all_checks():
-    make = (ROOT / "Makefile").read_text(encoding="utf-8")
-    [(checks, recipe)] = re.findall(r"^release: ([a-z -]+?) *##.*\n((?:\t.*\n)+)", make, re.M)
-    assert checks.split() == ["lint", "test", "book", "test-slow"]
-    assert recipe.splitlines()[-1].endswith("tools/release.py build/release --tag") and make.count("--tag") == 1
-    assert (WORKFLOW["jobs"]["index"]["if"], WORKFLOW["jobs"]["index"]["needs"]) == (
-        "startsWith(github.ref, 'refs/tags/v') && vars.PYPI == 'on'",
-        "book",
-    )
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda p: p.stem)
-def test_an_issues_form_asks_for_something(path):
-    form = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if path.stem != "config":
-        assert form["name"] and form["description"] and form["body"]
-        assert all(
-            {"type", "id", "attributes"} <= field.keys() and field["attributes"]["label"] for field in form["body"]
-        )
 
 
 def test_conda_environment_installs_the_lock():
@@ -230,16 +208,6 @@ def leads_somewhere(dotted):
     source = (file / "__init__.py" if file.is_dir() else file.with_suffix(".py")).read_text(encoding="utf-8")
     is_defined = parts and re.search(rf"^(?:(?:def|class) )?{parts[0]}\b", source, re.M)
     return not parts or bool(is_defined) or (package == "mialib" and parts[0] in dir(mialib))
-
-
-def test_the_workflow_runs_the_readmes_commands_and_only_those_of_the_makefile():
-    steps = [step.get("run", "") for job in WORKFLOW["jobs"].values() for step in job["steps"]]
-    assert {"make test", "make book"} <= set(steps)
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    assert {step.removeprefix("make ") for step in steps if step.startswith("make ")} <= targets
-    assert set(WORKFLOW[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}, "YAML reads `on` as true"
-    for job in ("publish", "release"):
-        assert WORKFLOW["jobs"][job]["needs"] == "book", "nothing is published that was not tested"
 
 
 @pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem not in {"index", "speed"}], ids=lambda p: p.stem)

@@ -68,12 +68,6 @@ def test_each_command_of_a_page_can_be_typed(path):
         assert name in COMMANDS.commands, f"there is no `mialib {name}`"
 
 
-def test_a_command_that_can_not_be_typed_is_seen():
-    for line in ("detect texts.jsonl", "detect texts.jsonl --model a --detectr b", "audit a --fpr high"):
-        with pytest.raises(Exception, match=r"(?i)missing|no such|valid number"):
-            parse(line)
-
-
 def test_readme_is_a_screen_and_a_half_with_a_small_picture():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.split()) <= 1000
@@ -134,7 +128,7 @@ def test_the_texts_are_ten_with_labels_and_no_two_alike():
 
 
 def run_example(name, *arguments, cwd=ROOT, home):
-    command = [sys.executable] if name.endswith(".py") else ["bash"]
+    command = [sys.executable] if str(name).endswith(".py") else ["bash"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PYTHONPATH": python_path(), "MIALIB_HOME": str(home), "PATH": path}
     done = subprocess.run(
@@ -153,7 +147,9 @@ def test_a_detector_of_ones_own_is_scored(model_folder, benchmark_file, monkeypa
 
 @pytest.mark.slow
 def test_the_audit_is_repeated_and_concludes(tmp_path):
-    out = run_example("audit.sh", "lab/en-25k", tmp_path / "audit", home=tmp_path / "home")
+    script = (EXAMPLES / "audit.sh").read_text(encoding="utf-8")
+    (tmp_path / "audit.sh").write_text(script.replace("--sample 400", "--sample 80"))
+    out = run_example(tmp_path / "audit.sh", "lab/en-25k", tmp_path / "audit", home=tmp_path / "home")
     assert "the same files and the same model give the same report" in out
     assert {path.name for path in (tmp_path / "audit" / "report").iterdir()} == {
         "report.html",

@@ -1,13 +1,10 @@
 """The real model: its recorded scores are found again, and an independent loop in float64 finds the same."""
 
-import json
-
 import numpy as np
 import oracles
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import quick_baselines
 from oracles import assert_agree, naive_statistics
 
 import mialib
@@ -16,12 +13,11 @@ from mialib.catalog.sources import find
 from mialib.passes.cache import count_or_load
 from replication import real_model
 from replication.real import BENCHMARKS
-from replication.results import Result, save
 
 RECORDED = pq.read_table(real_model.FOLDER / real_model.SCORES).to_pylist()
 SAME = 2e-3  # of a score, of another machine's sums
 NATS, VARIANCE = 1e-3, 5e-3  # of float32 weights in 30 layers, against float64
-N_BY_FORMULA = 8  # texts of the one benchmark whose scores are computed by formulas of the tests' own
+N_BY_FORMULA = 4  # texts of the one benchmark whose scores are computed by formulas of the tests' own
 
 
 def recorded(benchmark):
@@ -39,11 +35,13 @@ def model(shared_home, monkeypatch):
 
 
 @pytest.mark.slow
-def test_fifty_texts_have_the_recorded_scores(model):
+def test_ten_texts_have_the_recorded_scores(model, monkeypatch):
+    chosen = [*range(5), *range(real_model.N_FIXED, real_model.N_FIXED + 5)]
+    monkeypatch.setattr(real_model, "N_FIXED", 5)
     found = {row["detector"]: np.array(row["scores"]) for row in real_model.score_rows(real_model.FIXED)}
     assert found.keys() == recorded(real_model.FIXED).keys() >= {"ppl", "zlib", "min_k", "min_k++", "surp", "dc_pdd"}
     for detector, scores in recorded(real_model.FIXED).items():
-        np.testing.assert_allclose(found[detector], scores, rtol=SAME, atol=SAME, err_msg=detector)
+        np.testing.assert_allclose(found[detector], scores[chosen], rtol=SAME, atol=SAME, err_msg=detector)
 
 
 @pytest.mark.slow
@@ -70,32 +68,3 @@ def test_the_recorded_scores_are_those_of_a_loop_of_our_own(model, published_cop
         scores["dc_pdd"].append(oracles.dc_pdd(ids, log_prob, counts, 0.01, True, True))
     for name, values in scores.items():
         np.testing.assert_allclose(values, expected[name][chosen], rtol=SAME, atol=SAME, err_msg=name)
-
-
-@pytest.mark.slow
-def test_what_a_build_found_and_each_texts_scores_are_recorded(tmp_path, model_folder, monkeypatch):
-    changes = {"FOLDER": tmp_path / "recorded", "MODEL": model_folder, "CORPUS": None, "N_AUDITED": 20}
-    for name, value in changes.items():
-        monkeypatch.setattr(real_model, name, value)
-    (tmp_path / "results").mkdir()
-    for name, paper in (("probe_wikimia", "probe"), ("dc_pdd_table_4", "dc-pdd")):
-        found, out = [Result("a", "b", "auc", 0.5, 0.4, 0.6)], tmp_path / f"results/{name}.json"
-        save(name, found, paper=paper, item="-", out=out)
-    rows = [
-        {"text": f"The {noun} number {i} stands near the mill", "label": i % 2, "field": f"package {i % 3}"}
-        for i in range(50)
-        for noun in ("river", "tower")
-    ]
-    (tmp_path / "docs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    with quick_baselines("naive_bayes", "formatting", "year"):
-        written = real_model.record(tmp_path / "results", [str(tmp_path / "docs.jsonl")])
-    names = ["probe_wikimia.json", "docs.json", "docs-audits.json", "scores.parquet"]
-    assert [path.name for path in written] == names
-    assert sorted(path.name for path in (tmp_path / "recorded").iterdir()) == sorted(names)
-    labels, packages, scores = real_model.load_scores("docs")
-    assert labels.tolist() == [row["label"] for row in rows] and packages == [row["field"] for row in rows]
-    of_model = mialib.detect("ppl", mialib.Scorer(model_folder).score([row["text"] for row in rows]))
-    np.testing.assert_allclose(scores["ppl"], of_model, rtol=1e-5)
-    audited = json.loads((tmp_path / "recorded" / "docs-audits.json").read_text())
-    assert [what.partition(" ")[2] for what in audited] == ["licences", "old docstrings", "other new docstrings"]
-    assert "no conclusion" in audited["20 licences"][2]

@@ -145,30 +145,6 @@ def test_a_text_longer_than_the_context_is_seen_around_each_word(masked_folder, 
     assert neighbors._context(SimpleNamespace(config=config), SimpleNamespace(model_max_length=10**30)) == 512
 
 
-@pytest.mark.parametrize(
-    ("texts", "options", "message"),
-    [
-        (["The mill", " "], {}, "text 1: "),
-        (["The mill", "?! ..."], {}, "text 1: "),
-        (["The mill", "week"], {"n_neighbors": 5000}, "text 0: "),
-    ],
-)
-def test_what_has_no_neighbors_is_an_error_that_names_it(texts, options, message, masked_folder):
-    with pytest.raises(ValueError, match=message):
-        make_neighbors(texts, masked_folder, progress=False, **options)
-
-
-def test_a_causal_or_a_broken_model_is_an_error(model_folder, masked_folder, tmp_path):
-    with pytest.raises(OSError, match="masked"):
-        make_neighbors(["The mill"], model_folder, progress=False)
-    model, tokenizer = AutoModelForMaskedLM.from_pretrained(masked_folder), AutoTokenizer.from_pretrained(masked_folder)
-    model.lm_head.dense.bias.data[0] = torch.nan
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"text 0: .*not finite"):
-        make_neighbors(["The mill"], str(tmp_path), n_neighbors=5, progress=False)
-
-
 def test_log_probs_are_the_means_of_each_neighbor(model_folder, made):
     scorer = Scorer(model_folder)
     stats = scorer.score(TEXTS, progress=False)
@@ -266,27 +242,6 @@ def test_an_uncased_model_proposes_no_word_for_itself(uncased):
 
 
 # --- variants of a scored text ---
-
-
-def test_what_a_variant_shares_with_its_text_is_not_scored_again(model_folder, monkeypatch):
-    scorer = LoadedScorer(load_model(model_folder))
-    text = "the mill stands near the river"
-    n_tokens = len(scorer.token_ids([text])[0])
-    variants = [text, text + " week", "week", text.replace("river", "mill"), text.removesuffix(" river")]
-    own = scorer.score([text], progress=False)[0]
-    alone = [row.log_prob for row in scorer.score(variants, progress=False)]
-    counted = []
-    inner = scorer._statistics
-    monkeypatch.setattr(
-        scorer,
-        "_statistics",
-        lambda inputs, wanted, targets, *of: counted.append(len(targets)) or inner(inputs, wanted, targets, *of),
-    )
-    for ours, expected in zip(log_probs_of_variants(scorer, own, variants), alone, strict=True):
-        np.testing.assert_allclose(ours, expected, atol=1e-5)
-    n_river = len(scorer.token_ids([" river"])[0])
-    n_new = [1, len(alone[1]) - n_tokens, len(alone[2]), len(alone[3]) - n_tokens + n_river, 1]
-    assert sum(counted) == sum(n_new) < sum(map(len, alone)) / 2
 
 
 @pytest.mark.parametrize("start_token", ["auto", None])

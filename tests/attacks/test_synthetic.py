@@ -1,7 +1,6 @@
 """Synthetic texts: the appendix's prompt, a real server that fails in the usual ways, and samples of a tiny model."""
 
 import json
-import logging
 import threading
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,16 +10,11 @@ import pytest
 import torch
 from conftest import SENTENCES
 
-from replication.builders import synthetic
 from replication.builders.synthetic import NewTexts, build_prompt, parse_numbered, sample_synthetic, write_synthetic
 from replication.remote import services
 
 SOURCES = [f"Source number {i}: the {noun} stands behind the old mill, and nobody has painted it since {1900 + i}."
            for i, noun in enumerate(["gate", "bridge", "tower", "barn", "chapel", "school", "forge"])]  # fmt: skip
-KEY = "sk-a-secret-of-this-test"
-
-# What the server does instead of answering, by request number.
-DROP, REFUSE = "drop", "refuse"
 
 
 def new_text(i):
@@ -31,10 +25,10 @@ def new_text(i):
 
 
 class ChatServer:
-    """An OpenAI-compatible server on localhost; `plan` says at which requests it fails, and how."""
+    """An OpenAI-compatible server on localhost; `drops` are the numbers of requests whose replies break off."""
 
     def __init__(self):
-        self.plan, self.requests, self.n_answers = {}, [], 0
+        self.drops, self.requests, self.n_answers = range(0), [], 0
         handler = type("Handler", (BaseHTTPRequestHandler,), {"do_POST": lambda h: self.answer(h)})
         handler.log_message = lambda *_: None
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -43,22 +37,17 @@ class ChatServer:
 
     def answer(self, handler):
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        what = self.plan.get(len(self.requests))
+        is_whole = len(self.requests) not in self.drops
         self.requests.append((handler.path, handler.headers.get("Authorization"), body))
-        if what == REFUSE:
-            return self.send(handler, 401, {"error": {"message": f"no: {handler.headers.get('Authorization')}"}})
         listed = "\n".join(f"{6 + i}. {new_text(10 * self.n_answers + i)}" for i in range(10))
         self.n_answers += 1
         content = f"Here are ten data points:\n\n{listed}"
         answer = {"choices": [{"message": {"role": "assistant", "content": content}}]}
-        return self.send(handler, 200, answer, whole=what != DROP)
-
-    def send(self, handler, status, answer, whole=True):
         data = json.dumps(answer).encode()
-        handler.send_response(status)
+        handler.send_response(200)
         handler.send_header("Content-Length", str(len(data)))
         handler.end_headers()
-        handler.wfile.write(data if whole else data[: len(data) // 2])
+        handler.wfile.write(data if is_whole else data[: len(data) // 2])
         handler.close_connection = True
 
 
@@ -137,7 +126,7 @@ def test_an_interrupted_run_goes_on_where_it_ended(chat, tmp_path):
     whole = write(chat, tmp_path / "whole.jsonl", n=40)
     prompts = [body["messages"][0]["content"] for _, _, body in chat.requests]
     chat.requests.clear()
-    chat.n_answers, chat.plan = 0, dict.fromkeys(range(2, 2 + services.MAX_ATTEMPTS), DROP)
+    chat.n_answers, chat.drops = 0, range(2, 2 + services.MAX_ATTEMPTS)
     path = tmp_path / "new.jsonl"
     with pytest.raises(ConnectionError, match="RemoteProtocolError"):
         write(chat, path, n=40)
@@ -145,27 +134,11 @@ def test_an_interrupted_run_goes_on_where_it_ended(chat, tmp_path):
     with path.open("a") as file:
         file.write('{"made_by": "brok')  # as a crash leaves a line
     chat.requests.clear()
-    chat.n_answers, chat.plan = 2, {}
+    chat.n_answers, chat.drops = 2, range(0)
     assert write(chat, path, n=40) == whole
     assert [body["messages"][0]["content"] for _, _, body in chat.requests] == prompts[2:]
     chat.requests.clear()
     assert write(chat, path, n=40) == whole and chat.requests == []  # all is there: nothing is asked
-
-
-def test_a_refusal_is_not_tried_again_and_the_key_is_nowhere(chat, tmp_path, monkeypatch, caplog):
-    chat.plan = {0: REFUSE}
-    path = tmp_path / "new.jsonl"
-    with pytest.raises(ConnectionError, match="401"):
-        write(chat, path)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    caplog.set_level(logging.DEBUG)
-    write(chat, path, n=10)
-    assert chat.requests[1][1] == f"Bearer {KEY}"
-    chat.plan = {2: REFUSE}
-    with pytest.raises(ConnectionError, match="401") as caught:
-        write(chat, path, n=20)
-    assert len(chat.requests) == 3
-    assert KEY not in str(caught.value) and KEY not in caplog.text and KEY not in path.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -186,11 +159,3 @@ def test_samples_begin_as_texts_do_come_again_and_do_not_recite(wide_model, monk
     texts = sample_synthetic(wide_model, SENTENCES, 4, n_words=9, seed=1)
     again = sample_synthetic(wide_model, SENTENCES, 4, n_words=9, seed=1, known=texts[:2])
     assert not set(texts[:2]) & set(again) and again[:2] == texts[2:]
-
-
-def test_a_model_that_cannot_write_enough_says_so(model_folder, monkeypatch):
-    monkeypatch.setattr(synthetic, "MAX_SAMPLES_PER_TEXT", 10)
-    with pytest.raises(RuntimeError, match="0 of 2 texts"):
-        sample_synthetic(model_folder, SENTENCES, 2, n_words=100)  # its context has 96 tokens
-    with pytest.raises(ValueError, match=r"1 texts .*8 tokens"):
-        sample_synthetic(model_folder, ["the"], 2, n_words=5)

@@ -1,16 +1,8 @@
-"""The benchmark of speed: its arithmetic by hand, its rows against each other, and the command on a tiny geometry."""
-
-import json
-import os
-import subprocess
-import sys
+"""The benchmark of speed: its arithmetic by hand, its rows against each other, and its page on a tiny geometry."""
 
 import pytest
 from page_code import page_of
-from typer.testing import CliRunner
 
-from mialib.store import DATA, ROOT
-from replication.commands import app
 from replication.results import load_results
 from replication.studies import bench
 
@@ -44,22 +36,6 @@ def test_a_geometry_is_its_model(name):
     assert bench.empty_model(name).num_parameters() == PARAMETERS[name]
 
 
-def test_the_command_prints_a_table_and_writes_all_that_was_measured(tiny_geometries, tmp_path):
-    path = tmp_path / "bench.json"
-    command = ["bench", "--geometry", "tiny", "--geometry", "tiny-llama", "--texts", "3", "--rounds", "2"]
-    found = CliRunner().invoke(app, [*command, "--threads", "1", "--json", str(path)])
-    assert found.exit_code == 0, found.output
-    tiny, llama = json.loads(path.read_text())
-    assert {name: len(of_way) for name, of_way in tiny["seconds"].items()} == {
-        bench.FLOOR: 2,
-        bench.OURS: 2,
-        bench.LOOP: 2,
-    }
-    assert tiny["apart"]["log_prob"] < 1e-4 and llama["apart"]["entropy"] < 1e-4
-    assert tiny["provenance"]["threads"] == 1 and tiny["provenance"]["dtype"] == "float32"
-    assert llama["geometry"] == "tiny-llama"
-
-
 def test_a_row_that_does_other_work_is_an_error(tiny_geometries, monkeypatch):
     def wrong(*args, **kwargs):
         row = of_one(*args, **kwargs)
@@ -77,16 +53,3 @@ def test_the_page_runs_on_another_geometry(tiny_geometries, tmp_path):
     found = load_results(path)
     assert [result.row for result in found] == [bench.FLOOR, bench.OURS, bench.LOOP]
     assert all(result.column == "tiny" and 0 < result.low <= result.ours <= result.high for result in found)
-
-
-@pytest.mark.slow
-def test_what_a_gpu_is_for_runs_small_on_a_processor(tmp_path):
-    command = [sys.executable, str(ROOT / "tools" / "on_a_gpu.py"), "--device", "cpu", "--small"]
-    # The slow tests of the kernel have their own turn.
-    environ = os.environ | {"PYTEST_ADDOPTS": "-m 'not slow'"}
-    subprocess.run([*command, "--out", str(tmp_path / "cpu.json")], check=True, env=environ)
-    record = json.loads((tmp_path / "cpu.json").read_text())
-    assert list(record) == list(json.loads((DATA / "recorded" / "gpu.json").read_text()))
-    assert record["kernel"]["results"]["tests"]["failures"] == 0
-    for of in record["lab"]["results"].values():
-        assert of["n_texts"] == 4 and of["largest differences"]["log_prob"] < 1

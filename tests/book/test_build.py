@@ -1,4 +1,4 @@
-"""What a page takes is read off its parameters; the book of one page; a page that there is not."""
+"""What a page takes is read off its parameters."""
 
 import pytest
 from nbformat import write
@@ -142,13 +142,3 @@ def test_a_notebook_is_read_and_its_values_are_replaced_without_being_run(tmp_pa
     source = read_notebook(tmp_path / "page.ipynb")
     assert source.defaults == {"models": ["m"], "n": -1} and source.strings == {"never"}
     assert source.modules == ()
-
-
-def test_the_book_of_one_page_holds_it_and_the_pages_of_text():
-    book = [{"caption": "c", "pages": [{"notebook": "a"}, {"page": "how_to_read"}, {"notebook": "b"}]}]
-    profile = Profile.model_validate({"name": "p", "landing": {"page": "start"}, "book": book})
-    assert profile.table_of_contents("b") == {
-        "format": "jb-book",
-        "root": "pages/b",
-        "chapters": [{"file": "start"}, {"file": "how_to_read"}],
-    }

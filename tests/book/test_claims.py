@@ -4,11 +4,9 @@ import json
 from dataclasses import replace
 from html import escape
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 import pytest
-import yaml
 
 from mialib.attacks import probe
 from mialib.catalog.benchmarks import load_benchmark
@@ -38,12 +36,6 @@ from replication.results import NO_DIFFERENCE
 LABELS = np.repeat([1, 0], 100)
 PLACE = Target(model="m", benchmark="b")
 CLAIMS = load_claims()
-
-
-class Judged(NamedTuple):
-    """A judgement of which the verdict alone is read."""
-
-    verdict: str
 
 
 def stated(*, settings=None, more=(), **fields):
@@ -178,26 +170,6 @@ def test_every_claim_about_a_table_finds_its_leads_there():
     [head, tail] = leads_of(by_id["middle-is-easiest"])
     assert [lead.lead for lead in head] == pytest.approx([0.640 - 0.634, 0.649 - 0.627])
     assert min(lead.lead for lead in tail) == pytest.approx(0.038)
-
-
-@pytest.mark.parametrize(
-    ("changes", "culprit"),
-    [
-        ({"surprise": 1}, "surprise"),
-        ({"where": ["here", "there"]}, "there"),
-        ({"expect": "equivalent"}, "margin"),
-        ({"control": {"detector": "zlib"}}, "claim x"),
-        ({"metric": "tpr_at_5_fpr", "against": ["chance"]}, "tpr_at_5_fpr"),
-        ({"a": {"detector": "ppl", "part": "head"}}, "n_words"),
-        ({"a": {"detector": "ppl", "options": "grid"}}, "ppl"),
-    ],
-)
-def test_a_wrong_claim_is_an_error_that_names_file_and_key(changes, culprit, tmp_path):
-    file = stated().model_dump(mode="json", exclude_defaults=True)
-    file["claims"][0] |= changes
-    (tmp_path / "mine.yml").write_text(yaml.safe_dump(file))
-    with pytest.raises(ValueError, match=rf"mine\.yml: .*{culprit}"):
-        load_claims(tmp_path / "mine.yml")
 
 
 def test_a_side_with_only_is_compared_in_these_settings_alone():
@@ -537,30 +509,6 @@ def test_a_real_models_verdict_is_that_of_its_scores_by_the_texts_alone():
         assert (j.comparisons[0].difference.low, expected.low) == (pytest.approx(expected.low, abs=1e-6),) * 2
         says = "supported" if expected.low > 0 else "not supported" if expected.high < 0 else "inconclusive"
         assert j.verdict in (says, NO_DIFFERENCE) and j.scale == "benchmark" and j.seeds == (0,)
-
-
-def test_what_real_models_say_is_counted_and_set_beside_the_lab(monkeypatch):
-    judged = {name: Judged(name) for name in ("supported", "not supported", "inconclusive")}
-
-    def tests_of(*verdicts):
-        return tuple(judged[name] for name in verdicts)
-
-    monkeypatch.setattr(answers, "_standing_of", lambda j: answers.STANDING.get(j.verdict, answers.CANT_TELL))
-    said = answers.real_counts(tests_of("supported", "inconclusive", "inconclusive"))
-    assert said == "On WikiMIA with real models: yes in 1, open in 2 of 3 tests" and not answers.real_counts(())
-
-
-def test_a_page_judges_its_claims_once_in_the_settings_of_its_models(monkeypatch):
-    settings = {name: {"model": f"m/{name}", "benchmark": "b"} for name in ("one", "two", "three")}
-    claims, calls = stated(settings=settings, where=["one", "two"], more=[{"id": "y", "where": ["two", "three"]}]), []
-    monkeypatch.setattr(verdict, "book_claims", lambda: claims)
-    monkeypatch.setattr(verdict, "judge", lambda _, claim, setting: calls.append(setting) or (claim.id, setting))
-    verdict.judge_once.cache_clear()
-    assert judge_on(["m/two"], ["x", "y"]) == [("x", "two"), ("y", "two")]
-    assert judge_on(["m/one", "m/three"], ["y"]) == [("y", "three")]
-    assert judge_on(["m/one", "m/two"], ["x"]) == [("x", "one"), ("x", "two")]
-    assert calls == ["two", "two", "three", "one"]
-    verdict.judge_once.cache_clear()
 
 
 def test_a_page_of_other_models_has_a_sentence_and_no_verdicts():

@@ -1,15 +1,11 @@
-"""Coverage by simulation: scores have the AUC that they say, the command counts, the page says what was found."""
-
-import json
+"""Coverage by simulation: scores have the AUC that they say, and the page says what was found."""
 
 import numpy as np
 import pytest
 import simulate_coverage as simulated
 from page_code import page_of
-from typer.testing import CliRunner
 
 from mialib import auc
-from replication.commands import app
 from replication.results import load_results
 from replication.studies import coverage
 
@@ -33,25 +29,6 @@ def test_each_family_is_simulated_and_the_same_seed_gives_the_same(family, monke
         assert result.ours in np.arange(n + 1) / n if result.ours is not None else result.why == "needs 100"
     table = coverage.coverage_table(found, family)
     assert list(table.index) == list(dict.fromkeys(r.row for r in found)) and len(table.columns) >= 2
-
-
-def test_an_interval_that_holds_nothing_is_counted_so(monkeypatch):
-    monkeypatch.setattr(simulated, "SIZES", ((20, 20),))
-    monkeypatch.setattr(simulated, "auc_interval", lambda *_: simulated.Interval(0.6, 0.55, 0.65))
-    assert {r.ours for r in simulated.simulate("auc", 2)} == {0.0}
-
-
-def test_the_command_prints_and_keeps_what_it_simulates(monkeypatch, tmp_path):
-    monkeypatch.setattr(simulated, "FAMILIES", {"set": simulated.FAMILIES["set"]})
-    monkeypatch.setattr(simulated, "TITLES", {"set": "sets"})
-    path = tmp_path / "coverage.json"
-    monkeypatch.setattr(simulated.record_coverage, "__defaults__", (path,))
-    ran = CliRunner().invoke(app, ["coverage", "--simulations", "1", "--record"])
-    assert ran.exit_code == 0, ran.output
-    assert "texts of a set correlated by 0.1" in ran.output
-    kept, made_by = coverage.load_simulated(path)
-    assert kept == simulated.simulate("set", 1) and made_by["simulations"] == {"set": 5}
-    assert json.loads(path.read_text())["versions"]["scipy"]
 
 
 def test_the_page_shows_what_is_recorded_and_its_sentences_are_true(tmp_path):

@@ -244,13 +244,3 @@ def test_the_coverage_of_intervals_over_seeds_is_what_was_simulated():
     within = f"(95% interval: {share['low']:.0%} to {share['high']:.0%})"
     said = f"{share['ours']:.0%} of the intervals contained the truth {within}"
     assert said in how_to_read()
-
-
-def test_the_editor_is_one_click_from_the_front_page_and_the_first_thing_there():
-    index, leaderboard = (
-        json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-        for name in ("index", "leaderboard")
-    )
-    assert "](leaderboard.ipynb#try-it-in-the-page)" in "".join(index[0]["source"]).partition("\n1. ")[0]
-    headings = [line for cell in leaderboard for line in cell["source"] if line.startswith("## ")]
-    assert headings[0].strip() == "## Try it in the page"

@@ -71,12 +71,3 @@ def test_labels_are_not_handed_out_and_nothing_is_changed(stats, board):
     before = stats.log_prob.copy()
     board.submit(lambda row: row.log_prob.sort() or float(row.log_prob[0]))
     assert np.array_equal(stats.log_prob, before)
-
-
-@pytest.mark.parametrize("wrong", [lambda row: np.nan, lambda row: None, lambda row: row.log_prob])
-def test_what_is_no_detector_is_refused_and_not_counted(board, wrong):
-    with pytest.raises(ValueError, match="finite"):
-        board.submit(wrong)
-    assert board.n_submissions == 0
-    with pytest.raises(ValueError, match="nothing"):
-        board.reveal()

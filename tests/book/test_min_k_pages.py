@@ -10,7 +10,6 @@ from page_code import functions_of, method_of, page_of
 
 from mialib.metrics import Interval
 from replication import example_texts, profile
-from replication.lab.source import lab_recipe, member_times
 from replication.results import load_results
 
 matplotlib.use("Agg")
@@ -50,15 +49,6 @@ def test_the_text_at_a_quantile_is_of_its_class_and_in_order():
         assert (LABELS[found] == label).all()
         assert scores[found[0]] == own[0] and scores[found[2]] == own[-1]
         assert (own < scores[found[1]]).sum() == (len(own) - 1) // 2
-
-
-def test_how_often_members_were_seen_is_known(lab_profile, model_folder, benchmark_file, tmp_path):
-    assert member_times(lab_recipe("lab/repeats"), 4) == [1, 1, 8, 8]
-    for model in (model_folder, "lab/unlearned"):
-        with pytest.raises(ValueError, match="how often"):
-            page("min_k_contamination", tmp_path, models=model, benchmarks=benchmark_file)
-    with pytest.raises(ValueError, match="4 times"):
-        page("min_k_contamination", tmp_path, models=model_folder, benchmarks=benchmark_file, repeats="4")
 
 
 def test_the_forgotten_are_the_first_members_and_the_first_above_wants_both():

@@ -10,8 +10,7 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import MARKUP, page_parameters, quick_baselines
-from IPython.display import HTML, Markdown
+from conftest import page_parameters, quick_baselines
 from markdown_it import MarkdownIt
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from page_code import check_fails_without_an_answer, compiled, page_of
@@ -125,13 +124,6 @@ def hostile_elements(value):
 
     Parser().feed(re.sub(SLIDERS_SCRIPTS, "", html, count=1, flags=re.S))
     return hostile
-
-
-def test_the_check_for_hostile_elements_finds_them():
-    for value in (HTML(MARKUP), HTML("<script>"), HTML("<a href='javascript:alert(1)'>"), Markdown(f"a {MARKUP}")):
-        assert hostile_elements(value), value.data
-    for value in (Markdown(f"`````\n{MARKUP}"), Markdown(f"`{MARKUP}`"), Markdown("[a](javascript:alert(1))")):
-        assert not hostile_elements(value), value.data
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

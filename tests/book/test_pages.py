@@ -9,7 +9,6 @@ import nbformat
 import numpy as np
 import papermill
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 from nbformat.v4 import new_code_cell, new_notebook
 from page_code import functions_of
 
@@ -46,19 +45,6 @@ def test_targets_take_lists_or_comma_separated_text_and_share_single_entries():
 def test_targets_that_do_not_fit_are_an_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         targets(*arguments)
-
-
-def test_what_a_text_takes_is_published_as_myst_nb_does(monkeypatch):
-    from myst_nb.ext import glue
-
-    published = []
-    for module, name in ((pages, "display"), (glue, "ipy_display")):
-        monkeypatch.setattr(module, name, lambda *of, **options: published.append((of, options)))
-    monkeypatch.setattr(pages, "get_ipython", lambda: SimpleNamespace(user_ns={"out": "results.json"}))
-    for value in (0.25, "words"):
-        pages.glue(found=value)
-        glue.glue("found", value, display=False)
-        assert published[-2] == published[-1] and "0.25" in str(published[0])
 
 
 def test_a_parameters_numbers_and_start_token():
@@ -108,42 +94,6 @@ def test_a_download_refuses_a_parameter_that_it_lacks_under_plain_papermill(tmp_
     [(kind, lines)] = errors_of(nbformat.read(tmp_path / "out.ipynb", as_version=4))
     assert kind == "ValueError" and "'model' (models?), 'seed'; it has: benchmarks, models, out" in lines[-1]
     assert len(lines) <= 3
-
-
-def test_an_error_in_words_of_our_own_is_short_and_any_other_keeps_its_traceback(monkeypatch, capsys):
-    expected = {
-        "pages.whole_numbers('x', 'k')": ("ValueError", True),
-        "pages.load_columns(models, '/nowhere/texts.jsonl')": ("FileNotFoundError", True),
-        "def check():\n    raise ValueError('of the page')\ncheck()": ("ValueError", True),
-        "import numpy as np\nnp.zeros(2) + np.zeros(3)": ("ValueError", False),
-        "assert models == 'b'": ("AssertionError", False),
-        "pages.targets(models, {}.popitem())": ("KeyError", False),
-    }
-    shell = InteractiveShell(colors="NoColor")
-    monkeypatch.setattr(pages, "get_ipython", lambda: shell)
-    for code in (PARAMETERS, BEGIN):
-        shell.run_cell(code)
-    for code, (kind, is_short) in expected.items():
-        capsys.readouterr()
-        shell.run_cell(code)
-        lines = capsys.readouterr().out.strip().splitlines()
-        assert lines[-1].startswith(kind) and (len(lines) <= 3) == is_short, lines
-
-
-@pytest.mark.parametrize(
-    "cells",
-    [
-        ["models = 1", "models = 2"],  # a reader's own
-        ["# Parameters\nmodel = 1"],  # its own parameters were not run
-        ["models = 1", "# Parameters\nmodel = 2", "pages.begin()", "# Parameters\nmodels = 2"],  # mended
-    ],
-)
-def test_cells_that_a_reader_runs_in_any_order_raise_no_false_alarm(cells, monkeypatch):
-    shell = InteractiveShell()
-    monkeypatch.setattr(pages, "get_ipython", lambda: shell)
-    shell.user_ns["In"] = ["", *cells, "pages.begin()"]
-    pages.begin()
-    pages.begin()
 
 
 def test_other_members_are_an_error_that_counts_them():

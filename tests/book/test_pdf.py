@@ -1,7 +1,6 @@
-"""The book as one PDF: each place has a name of its own, links lead there, and a lack of a browser is said."""
+"""The book as one PDF: each place has a name of its own, and links lead there."""
 
 import re
-import shutil
 
 import pytest
 
@@ -32,12 +31,3 @@ def test_links_lead_to_the_same_places_in_one_page(book):
     assert links == [*of_book, ("https://example.org/#id1", "away")]
     assert "<a >none</a>" in html and "<details open>" in html and "<script" not in html
     assert 'src="_images/a.svg"' in html and 'href="_static/book.css"' in html
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not any(map(shutil.which, pdf.BROWSERS)), reason="no browser on this machine")
-def test_a_browser_prints_it(book):
-    pdf.print_book(book, ["pages/lab", "trust"], book / "book.pdf")
-    printed = (book / "book.pdf").read_bytes()
-    assert printed.startswith(b"%PDF") and printed.count(b"/Type /Page\n") == 3
-    assert not (book / "whole_book.html").exists()

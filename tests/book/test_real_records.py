@@ -135,31 +135,3 @@ def test_a_stand_in_has_the_words_and_the_bytes_under_zlib(n_words, n_bytes):
         text = real.stand_in("12.wikimia-64", n_words, size)
         assert len(text.split()) == n_words and len(zlib.compress(text.encode())) == size
         assert text != text.lower()
-
-
-def test_what_is_not_recorded_is_named(recorded):
-    _, ours, _ = recorded
-    inputs = load_inputs(ours)
-    for changed, said in (
-        ({"benchmark": "real/wikimia-64"}, "no benchmark 'real/wikimia-64' is recorded; recorded are real/wikimia-32"),
-        ({"model": "real/other"}, "real/other is not recorded on real/wikimia-32"),
-        ({"start_token": None}, "is recorded after its start token"),
-    ):
-        with pytest.raises((ValueError, FileNotFoundError), match=said):
-            _ = load_inputs(ours.but(**changed)).stats
-    with pytest.raises(ValueError, match="its tokens were not counted in 'c4:1G'"):
-        _ = inputs.retarget(corpus="c4:1G")["frequency"]
-    others = [
-        ["A text of one's own"],
-        [f"{inputs.texts[0][:20]} and other words"],
-        [inputs.texts[0], inputs.texts[1].lower()],
-    ]
-    for texts in others:
-        with pytest.raises(ValueError, match="is recorded on the texts of one benchmark"):
-            inputs.score(ours.model, texts)
-    with pytest.raises(ValueError, match="lab/en-25k can't score it, its texts are not here"):
-        _ = load_inputs(ours.but(model="lab/en-25k")).stats
-    with pytest.raises(ValueError, match="this needs the model's weights"):
-        _ = inputs.source.folder
-    with pytest.raises(ValueError, match="its texts are not here"):
-        inputs.labelled.snippets(8)

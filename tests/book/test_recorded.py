@@ -11,11 +11,10 @@ import yaml
 from conftest import quick_baselines, random_rows
 from typer.testing import CliRunner
 
-from mialib.catalog.loading import load_model
 from mialib.catalog.sources import find
 from mialib.detectors import detect
 from mialib.metrics import auc
-from mialib.passes.inputs import Target, cut_inputs, load_inputs, score_all
+from mialib.passes.inputs import Target, load_inputs, score_all
 from mialib.token_stats import TokenStats
 from replication import recorded as files
 from replication.blind_tables import leak_text
@@ -134,25 +133,6 @@ def test_what_is_recorded_is_the_lab_models_pass_rounded():
     assert find("recorded/notes-small").count_parameters() == find("lab/notes-small").count_parameters()
 
 
-def test_what_takes_the_texts_is_not_applicable():
-    inputs = inputs_of()
-    assert score_all(inputs, ["zlib", "lowercase"]) == {"zlib": None, "lowercase": None}
-    for ask, named in (
-        (lambda: detect("gap_k", inputs.stats), "gap_k"),
-        (lambda: cut_inputs(inputs, 2), "recorded/notes: .*cut"),
-        (lambda: inputs_of(n_words=2), "recorded/notes: .*cut"),
-        (lambda: inputs_of("lab/notes-small").stats, "recorded/notes: lab/notes-small"),
-        (lambda: inputs.retarget(reference="lab/notes-small"), "recorded/notes: lab/notes-small"),
-        (lambda: len(inputs_of(benchmark="lab/notes").stats), "recorded/notes-small .*recorded/notes "),
-        (lambda: load_model("recorded/notes-small"), "recorded/notes-small: .*weights"),
-    ):
-        with pytest.raises(ValueError, match=named):
-            ask()
-    for model, benchmark in (("recorded/notes-small@7", "recorded/notes"), ("recorded/notes-small", "recorded/poems")):
-        with pytest.raises(FileNotFoundError, match="notes"):
-            len(inputs_of(model, benchmark).stats)
-
-
 def test_what_a_recording_says_of_its_texts_and_seeds():
     assert times_known(inputs_of()).tolist() == [1] * 7 + [4] * 7 + [0] * 14
     said, of_lab = (leak_text([name]).replace(f"`{name}`", "") for name in ("recorded/notes", "lab/notes"))
@@ -198,19 +178,6 @@ def trainings(monkeypatch):
 
     monkeypatch.setattr(ladder, "_record_one", record_one)
     return made
-
-
-ALL = ["lab/notes-large@0", "lab/notes-small@0", "lab/notes-small@1", "lab/notes-small@2"]
-
-
-def test_first_seeds_come_first_and_what_is_there_is_not_made_again(trainings, tmp_path):
-    assert len(list(ladder.record_ladder([], tmp_path))) == 4 and trainings == ALL
-    assert list(ladder.record_ladder([], tmp_path)) == [] and trainings == ALL
-    assert list(ladder.record_ladder(["lab/notes-large"], tmp_path)) == []
-    with pytest.raises(ValueError, match=r"'lab/none'.* lab/notes-large"):
-        list(ladder.record_ladder(["lab/none"], tmp_path))
-    (tmp_path / "notes-small-seed-1.parquet").unlink()
-    assert [path.name for path in ladder.record_ladder([], tmp_path)] == ["notes-small-seed-1.parquet"]
 
 
 @pytest.mark.parametrize("change", [{"member_repeats": [1, 2]}, "other texts"])

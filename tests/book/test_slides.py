@@ -1,81 +1,16 @@
-"""Slides hold what the executed pages show, a lesson's also what is said; the list of figures has the book's order."""
+"""A lesson's slides hold what the pages show and what is said."""
 
 import json
 import re
-import shutil
-from base64 import b64decode
 
 import pytest
-from test_browser import FLAGS
-from typer.testing import CliRunner
 
 from mialib.store import ROOT, write_json
-from replication.commands import app
-from replication.pipeline import pdf, slides
+from replication.pipeline import slides
 
-BUILT = ROOT / "book" / "pages"
 TEACHING = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8")
 LESSONS = {int(n): title for n, title in re.findall(r"^## (?=Lesson (\d+))(.*)", TEACHING, re.M)}
 SVG = '<svg viewBox="0 0 {} {}" xmlns="http://www.w3.org/2000/svg"></svg>'
-
-
-def markdown(text):
-    return {"cell_type": "markdown", "metadata": {}, "source": text}
-
-
-def drawn(name, caption, width=400, height=300):
-    outputs = [
-        {"output_type": "stream", "text": "not a figure"},
-        {"output_type": "display_data", "data": {"image/svg+xml": [SVG.format(width, height)]}},
-    ]
-    shown = {"figure": {"name": name, "caption": caption}, "image": {"alt": 'dots, "framed"'}}
-    return {"cell_type": "code", "metadata": {"mystnb": shown}, "source": "", "outputs": outputs}
-
-
-@pytest.fixture
-def page(tmp_path):
-    cells = [
-        markdown("# A page <b>"),
-        drawn("fig-first", "AUC against $k$. Dotted: chance."),
-        markdown(
-            "## One\nText of {cite:t}`zhang2024surp`, <b>with</b> $a < b$:\n\n$$\nx < y_1\n$$\n\n"
-            "```python\n# a comment\n```\n### The second of $\\alpha$"
-        ),
-        {"cell_type": "code", "metadata": {}, "source": "1", "outputs": [{"data": {"image/svg+xml": "no caption"}}]},
-        drawn("fig-second", "A <script> & more.", 300, 400),
-    ]
-    write_json(tmp_path / "made.ipynb", {"cells": cells})
-    return tmp_path / "made.ipynb"
-
-
-def test_a_pages_figures_become_slides_in_which_foreign_text_is_text(page):
-    first, second = (one for one in slides.slides_of(page) if one.name)
-    assert (first.page, first.section, first.name) == ("A page <b>", "", "fig-first")
-    assert (second.section, second.caption) == ("The second of $\\alpha$", "A <script> & more.")
-    assert b64decode(first.source.removeprefix("data:image/svg+xml;base64,")) == SVG.format(400, 300).encode()
-    _, equation, _ = slides.slides_of(page)
-    assert (equation.section, equation.equation.strip(), equation.source) == ("One", "x < y_1", "")
-    html = re.sub("<script>.*?</script>", "", slides.slides(slides.slides_of(page), "All"), flags=re.S)
-    assert html.count("<section") == 4 and "<script" not in html
-    assert re.findall(r"<h1>(.*?)</h1>", html) == ["All", *["A page &lt;b&gt;"] * 3]
-    assert re.search(r"AUC against <\w[^>]*>\\\(k\\\)</\w+>\. Dotted", html) and "A &lt;script&gt; &amp; more." in html
-    assert r"\[x &lt; y_1" in html and r"\(a &lt; b\)" in html and "Zhang and Wu (2024)</a>, &lt;b&gt;with" in html
-    assert 'alt="dots, &#34;framed&#34;"' in html
-    assert not re.search(r"src=.(?!data:)|<link", html), "nothing comes from elsewhere"
-
-
-def test_the_command_shows_pages_in_the_order_given_and_says_which_have_not_run(page, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv("MIALIB_PROFILE", str(ROOT / "data" / "profiles" / "lab.yml"))
-    monkeypatch.setattr("replication.pipeline.notebooks.clone", lambda: tmp_path)
-    for name, title in (("claims", "Claims"), ("index", "Start")):
-        write_json(
-            tmp_path / "book" / "pages" / f"{name}.ipynb",
-            {"cells": [markdown(f"# {title}"), drawn(f"fig-{name}", "One.")]},
-        )
-    caplog.set_level("INFO")
-    run = CliRunner().invoke(app, ["slides", "index", "lab", "claims", "--output", str(tmp_path / "s.html")])
-    assert "2 slides" in run.stdout and "lab: left out" in caplog.text
-    assert re.findall(r"<h1>(\w+)</h1>", (tmp_path / "s.html").read_text(encoding="utf-8")) == ["Start", "Claims"]
 
 
 @pytest.fixture(scope="module")
@@ -106,56 +41,3 @@ def test_a_lessons_slides_say_one_thing_each_and_last_as_long_as_its_plan(number
     assert "?" in deck[0].page and "remember" in deck[-1].page
     html = slides.slides(deck, title)
     assert html.count("<section") == len(deck) + 1 and html.count("<aside") == len(deck)
-
-
-def test_a_slide_has_a_pages_figure_with_its_caption_and_a_function_without_its_docstring(page, tmp_path, monkeypatch):
-    notebook = json.loads(page.read_text(encoding="utf-8"))
-    code = 'def half(x):\n    """Half of x."""\n    return x / 2\n\n\nassert half(4) == 2'
-    notebook["cells"].append({"cell_type": "code", "metadata": {"tags": ["method"]}, "source": code, "outputs": []})
-    write_json(page, notebook)
-    (tmp_path / "lessons.md").write_text(
-        "<!-- of nobody -->\n\n# Lesson 1: One\n\n## Look (3 min)\n\n![](made#fig-first)\n\n> Say $k$.\n> Wait.\n\n"
-        "## Code (2 min)\n\n```{method} made\nhalf\n```\n\n# Lesson 2: Two\n\n## Code (4 min)\n\n## Lab (1 min)\n\n"
-        "![](lab#fig)\n\n# Lesson 3: Three\n\n## Code (4 min)\n"
-    )
-    monkeypatch.setattr(slides, "LESSONS", tmp_path / "lessons.md")
-    title, (look, made) = slides.lesson(1, tmp_path)
-    assert title == "Lesson 1: One" and look.notes == "**0–3 min.** Say $k$. Wait." and made.notes == "**3–5 min.** "
-    assert "base64" in look.body and "AUC against" in look.body and 'alt="dots, &#34;framed&#34;"' in look.body
-    shown = re.sub("<[^>]*>", "", made.body)
-    assert shown.strip() == "def half(x):\n    return x / 2"
-    assert slides.lesson(3, tmp_path)[1][0].body == made.body, "of the same title"
-    with pytest.raises(ValueError, match="lab has not run"):
-        slides.lesson(2, tmp_path)
-    with pytest.raises(ValueError, match="there are: 1, 2, 3"):
-        slides.lesson(4, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not any(map(shutil.which, pdf.BROWSERS)), reason="no browser on this machine")
-@pytest.mark.skipif(not BUILT.is_dir(), reason="no built book here: run `make book` first")
-@pytest.mark.parametrize("number", LESSONS)
-def test_a_lesson_is_printed_on_a_few_sheets(number, tmp_path):
-    run = CliRunner().invoke(app, ["pdf", "--lesson", str(number), "--output", str(tmp_path / "l.pdf")])
-    assert run.exit_code == 0 and f"{tmp_path / 'l.pdf'}: " in run.stdout.replace("\n", "")
-    assert 3 <= (tmp_path / "l.pdf").read_bytes().count(b"/Type /Page\n") <= 12
-    assert [path.name for path in tmp_path.iterdir()] == ["l.pdf"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium on this machine")
-def test_arrow_keys_go_from_slide_to_slide(page, tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api")
-    (tmp_path / "s.html").write_text(slides.slides(slides.slides_of(page) * 3, "All"), encoding="utf-8")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        tab = browser.new_page()
-        tab.goto((tmp_path / "s.html").as_uri())
-        assert tab.locator("mjx-container").count() == 12 and not tab.locator("mjx-merror, aside:visible").count()
-        assert tab.locator("section.upright").count() == 3
-        tab.keyboard.press("n")
-        assert tab.locator("aside:visible").count() == 3
-        for key, place in (("ArrowRight", 1), (" ", 2), ("ArrowLeft", 1), ("End", 9), ("ArrowDown", 9), ("Home", 0)):
-            tab.keyboard.press(key)
-            tab.wait_for_function(f"Math.round(scrollY / innerHeight) == {place}", timeout=5000)
-        browser.close()

@@ -1,13 +1,7 @@
 """What the extension of Sphinx does to pages; that they then work in a browser is tests/test_browser.py's matter."""
 
 import json
-import re
 from types import SimpleNamespace
-
-from docutils import nodes
-from docutils.utils import new_document
-from pybtex.database import parse_string
-from sphinx.addnodes import pending_xref
 
 from replication.pipeline import theme
 
@@ -38,72 +32,3 @@ def test_where_the_repository_is_known_a_notebook_installs_mialib_and_pages_have
     clone = "git+https://github.com/somebody/mialib@1234abc"
     assert cell["source"].endswith(f"%pip install --quiet {clone} {clone}#subdirectory=audit {clone}#subdirectory=book")
     assert json.loads(theme.downloaded(once, theme.repository())) == json.loads(once), "one cell, not two"
-
-
-def test_a_page_is_cited_as_bibtex_with_an_address_where_one_is_known():
-    entry = theme.citation("pages/sweep", "Min-K% Prob & more", "https://example.org/sweep.html")
-    [(key, parsed)] = parse_string(entry, "bibtex").entries.items()
-    assert key == "mialib-sweep" and parsed.fields["title"] == r"{Min-K\% Prob \& more}"
-    assert parsed.persons["author"] and "version" in parsed.fields["howpublished"]
-    assert parsed.fields["url"].startswith("https") and "url" not in theme.citation("trust", "What it proves", "")
-
-
-def test_tables_are_numbered_in_the_books_order_and_listed():
-    def page(*parts):
-        document = new_document("page")
-        document += [nodes.raw("", part, format="html") if isinstance(part, str) else part for part in parts]
-        return document
-
-    by_hand = nodes.table("", nodes.title(text="by hand"), ids=["id1"])
-    pages = {"index": page("<table><caption>a &amp; b</caption></table>", by_hand)}
-    pages["list"] = page(f"{theme.TABLES}</ol>")
-    pages["pages/b"] = page("<table><caption><b>c</b></caption></table><table><caption>What this page ran</caption>")
-    env = SimpleNamespace(
-        toctree_includes={"index": ["pages/b", "list"]},
-        toc_fignumbers={},
-        get_doctree=pages.get,
-        titles={name: nodes.title(text=f"Title of {name}") for name in pages},
-    )
-    builder = SimpleNamespace(get_relative_uri=lambda page, at: f"{at}.html")
-    app, tables = SimpleNamespace(env=env, config=SimpleNamespace(root_doc="index"), builder=builder), []
-    assert list(theme.in_reading_order(env.toctree_includes, "index")) == ["index", "pages/b", "list"]
-    assert theme.count_tables(tables, app, env) == ["index", "pages/b"]
-    assert env.toc_fignumbers == {"index": {"table": {"id1": (2,)}}}
-    for name, doctree in pages.items():
-        theme.number_tables(tables, app, doctree, name)
-    html = {name: "".join(node.astext() for node in doctree.findall(nodes.raw)) for name, doctree in pages.items()}
-    assert re.search(r'<caption id="table-1">.* 1\. </span>a &amp; b</caption>', html["index"])
-    assert re.search(r'<caption id="table-3">.* 3\. </span><b>c</b></caption>', html["pages/b"])
-    assert re.findall(r'<li value="(\d)"><a href="([^"]*)">([^<]*)</a>, ([^<]*)<', html["list"]) == [
-        ("1", "index.html#table-1", "a &amp; b", "Title of index"),
-        ("2", "index.html#id1", "by hand", "Title of index"),
-        ("3", "pages/b.html#table-3", "c", "Title of pages/b"),
-    ]
-
-
-def test_what_an_answers_cell_prints_comes_below_the_question_and_its_code_stays():
-    def cell(code, output, *classes):
-        parts = [(code, "cell_input"), (output, "cell_output")]
-        parts = [nodes.container("", nodes.paragraph(text=text), classes=[kind]) for text, kind in parts]
-        return nodes.container("", *parts, classes=["cell", *classes])
-
-    page, words = new_document("page"), nodes.paragraph(text="Words")
-    later = nodes.section("", nodes.title(text="Later"), cell("c", "answer", "tag_answer"), cell("d", "other"))
-    see = nodes.paragraph(text="In the figure, see.")
-    page += nodes.section("", nodes.title(text="Question"), words, see, cell("p", "printed"), later)
-    theme.show_answers_first(None, page)
-    shown = ["Question", "Words", "answer", "In the figure, see.", "p", "printed", "Later", "c", "d", "other"]
-    assert page.astext().split() == " ".join(shown).split(), "what to see comes below the figure"
-
-
-def test_of_a_link_to_a_page_that_the_book_leaves_out_its_words_stay(tmp_path):
-    (tmp_path / "trust.md").write_text("# What it proves\n")
-    links = {"surp_table_1": "", "../trust": "", "token_view.ipynb#a-text": "the *view*"}
-    links |= {"claims.ipynb#probing": "kept", "nowhere": "kept too"}
-    document = new_document("page")
-    for target, words in links.items():
-        document += pending_xref("", nodes.inline(text=words), reftarget=target)
-    app = SimpleNamespace(srcdir=tmp_path, env=SimpleNamespace(found_docs={"pages/claims"}))
-    theme.unlink_pages_left_out(app, document)
-    assert [node.astext() for node in document] == ["SURP, Table 1", "What it proves", "the *view*", "kept", "kept too"]
-    assert len(list(document.findall(pending_xref))) == 2

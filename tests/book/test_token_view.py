@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import TEXTS, made_inputs, made_row, make_tokenizer
-from tokenizers import processors
+from conftest import TEXTS, made_inputs, made_row
 from typer.testing import CliRunner
 
 from mialib.catalog.loading import Scorer
@@ -100,33 +99,6 @@ def test_markup_shows_as_text_wherever_it_stands(scored, tokenizer):
     assert shown.strips == [HIDDEN] and any("“[U+202E]”" in label for label in shown.labels)
 
 
-def test_characters_of_several_tokens_and_numbers_that_are_lacking(scored, tokenizer):
-    assert str(token_view.show("a\0b")) == 'a<i class=mv-sign data-sign="[U+0000]"></i>\ufffdb'
-    made = view(scored, TEXTS.index("Naïve café 🙂"), tokenizer)
-    assert [token.text for token in made.tokens][-4:] == ["🙂", "", "", ""]
-    empty = [token for token in made.tokens if not token.text]
-    assert empty and all("goes on with “" in token.label for token in empty)
-    assert "mv-more" in token_view.fragment({"t": made})
-    unknown = np.full_like(scored.entropy, np.nan)
-    lacks = {"entropy": "none", "log_prob_var": "none"}
-    stats = replace(scored, entropy=unknown, log_prob_var=unknown, provenance={"lacks": lacks})
-    made = view(stats, 0, tokenizer)
-    assert not any("nan" in token.label or "entropy" in token.label for token in made.tokens)
-
-
-@pytest.mark.parametrize("trim", [True, False])
-def test_tokens_have_their_own_white_space_whether_or_not_offsets_are_trimmed(trim):
-    tokenizer = make_tokenizer()
-    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=trim)
-    text = "The river  runs\n\n in 河 the\n"
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    before, parts, after = token_view.split_text(text, ids, tokenizer)
-    assert (before, after, "".join(parts)) == ("", "", text)
-    for token_id, part in zip(ids, parts, strict=True):
-        alone = tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
-        assert part == alone or "\ufffd" in alone
-
-
 @pytest.mark.parametrize("options", [{}, {"k": 7}])
 @pytest.mark.parametrize("by", token_view.WAYS)
 def test_the_framed_tokens_add_up_to_the_detectors_score(scored, tokenizer, frequency, by, options):
@@ -214,20 +186,6 @@ def test_what_was_not_scored_is_struck_out(tokenizer, scored):
     assert len(token_view.fragment({"t": replace(made, after="word " * 10**5)})) < 10**5
 
 
-def test_a_view_that_cannot_be_made_says_why(scored, tokenizer, frequency):
-    without = replace(scored, provenance=scored.provenance | {"lacks": {"entropy": "the API gives none"}})
-    for named, given, options in (
-        ("'loss'", (scored, 0, tokenizer, "loss"), {}),
-        ("dc_pdd .*corpus", (scored, 0, tokenizer, "dc_pdd"), {}),
-        ("surprise .*the API gives none", (without, 0, tokenizer, "surprise"), {}),
-        ("tokenizer another", (scored, 0, tokenizer, "dc_pdd", replace(frequency, tokenizer="another")), {}),
-    ):
-        with pytest.raises(ValueError, match=named):
-            view(*given, **options)
-    with pytest.raises(ValueError, match="'the'"):
-        token_view.view_text(scored, 0, "the", tokenizer, "log_prob")
-
-
 def test_shares_of_shades_are_means_over_texts():
     rows = [([-0.1, -3.0, -3.0, -9.0], [9.0] * 4), ([-0.1, -0.2], [9.0] * 2), ([-9.0] * 3, [9.0, 1.0, 1.0])]
     inputs = made_inputs(rows, [1, 1, 0])
@@ -265,13 +223,3 @@ def test_view_writes_a_page_of_all_ways_that_can(model_folder, texts_file, tmp_p
     assert len(set(page.ids)) == 4, "each link goes past its own strip"
     found = run(texts_file, "--model", model_folder, "--by", "dc_pdd", "--corpus", texts_file, "-o", out)
     assert found.exit_code == 0 and len(Page(out.read_text()).strips) == 2
-
-
-def test_a_page_of_too_many_texts_holds_the_first_and_says_so(model_folder, tmp_path, caplog):
-    path, out = tmp_path / "many.txt", tmp_path / "out.html"
-    path.write_text("".join(f"Stone {i}\n" for i in range(token_view.MOST_TEXTS + 3)))
-    with caplog.at_level("INFO"):
-        assert run(path, "--model", model_folder, "--by", "log_prob", "-o", out).exit_code == 0
-    said = f"The first {token_view.MOST_TEXTS} of {token_view.MOST_TEXTS + 3} texts"
-    assert said in caplog.text and said in out.read_text()
-    assert len(Page(out.read_text()).strips) == token_view.MOST_TEXTS

@@ -13,7 +13,6 @@ import web
 from typer.testing import CliRunner
 
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.store import home
 from mialib.text import split_into_snippets, words
 from replication.builders import construct, fetch, releases
 from replication.builders.fetch import Fetcher
@@ -127,23 +126,6 @@ def test_wikimia_leaves_out_lists_redirects_short_and_malformed_pages_and_says_s
         assert f"| {reason} | {n} | " in card
 
 
-def test_subcategories_are_followed_where_the_category_itself_holds_too_few(serve, tmp_path):
-    wiki = web.wikipedia(n_members=10, n_non_members=9)
-    wiki.add_subcategory("Category:2025 events", "Category:2025 floods")
-    wiki.add_subcategory("Category:2025 floods", "Category:2025 floods in May")
-    wiki.add_subcategory("Category:2025 floods in May", "Category:2025 events")  # categories may go round in circles
-    wiki.add("Category:2025 floods", "May flood", "2025-05-05", web.prose("May flood", 300))
-    wiki.members["Category:2025 floods in May"].append(wiki.members["Category:2025 floods"][-1])
-    wiki.add("Category:2025 floods in May", "Late May flood", "2025-05-30", web.prose("Late May flood", 300))
-    server = serve("wikipedia", wiki)
-    construct.wikimia(tmp_path / "nine", fetcher(), DATES, 9)
-    assert not any("floods" in address for address in server.addresses)
-    out = construct.wikimia(tmp_path / "ten", fetcher(), DATES, 10)
-    assert "May flood" in {row["title"] for row in rows_of(out / "32.jsonl")}
-    with pytest.raises(ValueError, match="10 members, 11 non-members"):
-        construct.wikimia(tmp_path / "more", fetcher(), DATES, 12)
-
-
 def test_headings_and_end_matter_are_no_text(serve, tmp_path):
     wiki = web.wikipedia(n_members=0, n_non_members=1)
     text = f"One {web.prose('a', 40)}\n\n== Course ==\nTwo {web.prose('b', 40)}\n\n== See also ==\nThree"
@@ -152,16 +134,6 @@ def test_headings_and_end_matter_are_no_text(serve, tmp_path):
     out = construct.wikimia(tmp_path / "out", fetcher(), DATES, 1, lengths=[82])
     [text] = [row["text"] for row in rows_of(out / "82.jsonl") if row["label"]]
     assert text == f"One {web.prose('a', 40)} Two {web.prose('b', 40)}"
-
-
-def test_an_error_of_the_api_is_an_error_and_not_kept(serve, tmp_path):
-    wiki, broken = web.wikipedia(10, 10), [True]
-    error = json.dumps({"error": {"code": "internal_api_error", "info": "later"}})
-    serve("wikipedia", lambda path, query: error if broken[0] else wiki(path, query))
-    with pytest.raises(ValueError, match="internal_api_error"):
-        construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
-    broken[0] = False
-    construct.wikimia(tmp_path / "out", fetcher(), DATES, 10)
 
 
 @pytest.fixture(scope="module")
@@ -258,20 +230,6 @@ def test_arxivmia_leaves_out_other_primary_categories_revised_members_and_malfor
     assert {name[-5:-2] for name in names["a member revised since its date"]} == {"001"}
     assert {name[-5:-2] for name in names["malformed: no title, summary or primary_category"]} == {"002"}
     assert {row["source"][-5:-2] for row in rows_of(out / "abstracts.jsonl") if not row["label"]} >= {"001"}
-
-
-def test_a_feed_that_comes_up_short_is_asked_for_again(serve, tmp_path):
-    arxiv, n = web.Arxiv(per_day=5), []
-
-    def flaky(path, query):
-        n.append(query["start"])
-        feed = arxiv(path, query)
-        return re.sub(r"<entry>.*</entry>", "", feed, flags=re.S) if len(n) % 4 == 2 else feed
-
-    server = serve("arxiv", flaky)
-    construct.arxivmia(tmp_path / "out", fetcher(), DATES, 10, ["cs"])
-    assert max(Counter(server.addresses).values()) == 2
-    assert all("<entry>" in json.loads(p.read_text())["text"] for p in kept_replies() if "<entry>" in p.read_text())
 
 
 def gutenberg(n=10):
@@ -399,15 +357,6 @@ def test_the_blind_baseline_of_one_kind_of_text_is_near_chance_and_judges_tails_
     assert interval.low <= 0.5 <= interval.high
 
 
-def test_a_length_that_one_side_lacks_is_an_error(serve, tmp_path):
-    wiki = web.wikipedia(10, 0)
-    for i in range(10):
-        wiki.add("Category:2025 events", f"Brief {i}", "2025-02-02", web.prose(f"Brief {i}", 100))
-    serve("wikipedia", wiki)
-    with pytest.raises(ValueError, match=r"256\.jsonl would hold 10 members and 0 non-members"):
-        construct.wikimia(tmp_path / "out", fetcher(), DATES, 10, lengths=[32, 256])
-
-
 def gaps(server):
     """Seconds from each reply to the next request."""
     times = server.requests
@@ -421,25 +370,6 @@ def test_requests_are_apart_and_say_who_asks(serve):
     assert len(server.requests) == 3 and min(gaps(server)) >= 0.15
     assert all("tests@example.org" in agent for *_, agent in server.requests)
     assert fetch.SERVICES["arxiv"].gap_seconds == 3 and min(s.gap_seconds for s in fetch.SERVICES.values()) == 1
-
-
-def test_refusals_long_waits_and_missing_pages(serve):
-    server = serve("gutenberg", lambda path, query: (429, {"Retry-After": "3600"}, "slow down"))
-    with pytest.raises(ConnectionError, match=r"429 .*3600 s"):
-        fetcher().get("gutenberg", "/book")
-    server.answer = lambda path, query: 403
-    with pytest.raises(ConnectionError, match="answered 403"):
-        fetcher().get("gutenberg", "/book")
-    assert len(server.requests) == 2 and not kept_replies()
-    server = serve("gutenberg", lambda path, query: 404)
-    for _ in range(2):
-        with pytest.raises(FileNotFoundError, match="/book"):
-            fetcher().get("gutenberg", "/book")
-    assert len(server.requests) == 1
-
-
-def kept_replies():
-    return sorted(home().glob("cache/fetched/*.json"))
 
 
 BY_DATE = ["--members-before", "2017-01-01", "--non-members-after", "2025-01-01", "--texts", "10", "--gap-seconds", "0"]
@@ -466,16 +396,6 @@ def test_each_builder_on_the_command_line(serve, tmp_path, patents):
     assert CliRunner().invoke(app, [*command, "--contact", "a@b.org", "--gap-seconds", "0"]).exit_code == 0
     sizes = {p: len(load_benchmark(p)) for p in tmp_path.glob("[wadp]/*.jsonl")}
     assert sorted(sizes.values()) == [16, 20, 20, 20, 20, 20, 40, 40, 40]
-
-
-def test_without_a_contact_address_or_with_options_of_another_kind_nothing_is_fetched(serve, tmp_path):
-    server = serve("wikipedia", web.wikipedia(10, 10))
-    found = CliRunner().invoke(app, ["construct", "wikimia", str(tmp_path / "w"), *BY_DATE])
-    assert isinstance(found.exception, ValueError) and "--contact" in str(found.exception)
-    for kind, named in (("bookmia", "bookmia"), ("patentmia", "--publications"), ("docstrings", "--members-before")):
-        found = CliRunner().invoke(app, ["construct", kind, str(tmp_path / "w"), *BY_DATE, "--contact", "a@b.org"])
-        assert isinstance(found.exception, ValueError) and named in str(found.exception)
-    assert not server.requests
 
 
 BEFORE = date(2023, 2, 1)
@@ -551,29 +471,6 @@ def test_docstrings_that_stand_since_a_date_against_new_ones_balanced_by_package
     n_requests = len(server.requests)
     again = construct.docstrings(tmp_path / "again", fetcher(), BEFORE, ["river", "stone"])
     assert len(server.requests) == n_requests + 2 and contents(again) == contents(out)
-
-
-@pytest.mark.parametrize(
-    ("package", "before", "change", "named"),
-    [
-        ("rivr", BEFORE, lambda index: None, "rivr"),
-        ("river", date(2022, 5, 5), lambda index: None, r"river .*2022-05-05"),
-        ("river", BEFORE, lambda index: index.archives.update({"river-1.0.tar.gz": b""}), r"river: \S+\.tar\.gz"),
-        ("river", BEFORE, lambda index: index.packages.update(river=[]), "river"),
-        ("stone", date(2026, 1, 1), lambda index: None, r"stone .*2026-01-01"),
-    ],
-)
-def test_a_package_without_an_old_release_or_with_another_file_is_an_error(
-    serve, index, tmp_path, package, before, change, named
-):
-    serve("pypi", index)
-    change(index)
-    with pytest.raises(ValueError, match=named):
-        construct.docstrings(tmp_path / "out", fetcher(), before, [package])
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "64.jsonl").touch()
-    with pytest.raises(ValueError, match=r"64\.jsonl"):  # of another benchmark
-        construct.docstrings(tmp_path / "out", fetcher(), before, [package])
 
 
 def test_pairs_are_two_versions_of_one_docstring_rewritten_within_a_fifth_of_its_length(serve, tmp_path):

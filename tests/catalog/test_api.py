@@ -4,7 +4,6 @@ import json
 import logging
 import re
 import threading
-import time
 import traceback
 from collections import Counter
 
@@ -21,8 +20,6 @@ from mialib.catalog.hub import Unavailable
 from mialib.detectors import DETECTORS
 from mialib.passes.cache import (
     count_or_load,
-    neighbor_log_probs_or_load,
-    neighbors_or_load,
     score_cut_texts,
     score_or_load,
 )
@@ -203,14 +200,6 @@ def test_log_probs_of_other_tokens_are_refused_before_any_text_is_sent(server):
     assert not server.asked
 
 
-def test_neighbors_are_scored_by_the_api(server, with_tokenizer, model_folder, masked_folder):
-    texts = SENTENCES[:2]
-    ours = neighbor_log_probs_or_load("api:tiny", texts, masked_folder, n_neighbors=3)
-    made = neighbors_or_load(texts, masked_folder, n_neighbors=3)
-    expected = [[row.log_prob.mean() for row in local(model_folder, of_text)] for of_text in made]
-    np.testing.assert_allclose(ours, expected, atol=1e-4)
-
-
 def test_cut_texts_are_asked_for_where_they_are_no_prefix(server, with_tokenizer, model_folder, monkeypatch):
     whole, cut = SENTENCES[:2], [text[:22] for text in SENTENCES[:2]]
     expected, n_reused = score_cut_texts(model_folder, score_or_load(model_folder, whole), cut)
@@ -311,14 +300,6 @@ def test_a_second_run_asks_for_nothing_and_needs_no_endpoint(server, with_tokeni
     assert first.provenance["revision"] == f"tiny-1 at {server.url}" and first.provenance["n_texts"] == len(TEXTS)
 
 
-def test_equal_texts_are_asked_for_once(server):
-    texts = [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
-    stats = score_or_load("api:tiny", texts)
-    assert len(server.asked) == 2
-    np.testing.assert_array_equal(stats[0].log_prob, stats[2].log_prob)
-    assert len(score_or_load("api:tiny", [])) == 0 and len(server.asked) == 2
-
-
 @pytest.mark.parametrize("differs", ["model", "endpoint", "text", "start token", "tokenizer"])
 def test_what_misses_the_cache(server, with_tokenizer, impatient, monkeypatch, differs):
     score_or_load("api:tiny", TEXTS, start_token=None)
@@ -363,29 +344,6 @@ def test_a_list_without_the_text_that_failed_pays_for_no_other_again(server, imp
     server.asked.clear()
     assert len(score_or_load("api:tiny", SENTENCES[:4])) == 4
     assert Counter(paid + server.prompts()) == Counter(SENTENCES[:4])
-
-
-def test_requests_run_side_by_side(server, impatient):
-    together = threading.Barrier(api.AT_ONCE)
-
-    server.before = lambda handler, body: together.wait(timeout=5) < 0
-    texts = [f"The river number {i}" for i in range(2 * api.AT_ONCE)]
-    ours = score_or_load("api:tiny", texts)
-    assert [len(row.log_prob) for row in ours] == [len(server.tokenizer(text)["input_ids"]) - 1 for text in texts]
-
-
-def test_retry_after_is_waited_for(server):
-    refused = []
-
-    def before(handler, body):
-        if refused:
-            return False
-        refused.append(time.monotonic())
-        return handler.refuse(429, "slow down", Retry_After=1)
-
-    server.before = before
-    assert len(score_or_load("api:tiny", SENTENCES[:1])) == 1
-    assert server.at[1] - refused[0] >= 1
 
 
 def test_costs_are_of_what_is_missing(server, with_tokenizer, monkeypatch, caplog, impatient):
@@ -433,16 +391,6 @@ def test_tokens_in_another_order_are_an_error(server, with_tokenizer):
         score_or_load("api:tiny", ["millmillmillmill"])
 
 
-def test_log_probs_far_below_guessing_are_of_a_broken_model(server):
-    server.change = of_logprobs(
-        lambda of: of["token_logprobs"].__setitem__(slice(1, None), [-65.4] * len(of["tokens"][1:]))
-    )
-    with pytest.raises(ValueError, match=r"-65\.4"):
-        score_or_load("api:tiny", SENTENCES)
-    server.change = lambda reply: None
-    assert score_or_load("api:tiny", SENTENCES).log_prob.min() > -65, "nothing of it is kept"
-
-
 def test_another_models_tokenizer_is_found_out(server, tmp_path, monkeypatch):
     other = json.loads(make_tokenizer().backend_tokenizer.to_str())
     ids = other["model"]["vocab"]
@@ -452,37 +400,6 @@ def test_another_models_tokenizer_is_found_out(server, tmp_path, monkeypatch):
     monkeypatch.setenv("MIALIB_API_TOKENIZER", str(tmp_path / "other"))
     with pytest.raises(ValueError, match="MIALIB_API_TOKENIZER"):
         score_or_load("api:tiny", [SENTENCES[6]])
-
-
-def test_a_text_of_one_token_needs_a_start_token(server, with_tokenizer, monkeypatch):
-    assert len(score_or_load("api:tiny", ["a"])) == 1
-    server.asked.clear()
-    with pytest.raises(ValueError, match="text 1 "):
-        score_or_load("api:tiny", [SENTENCES[0], "a"], start_token=None)
-    assert not server.asked, "found out before anything is asked"
-    monkeypatch.delenv("MIALIB_API_TOKENIZER")
-    with pytest.raises(ValueError, match="text 1 "):
-        score_or_load("api:tiny", [SENTENCES[0], "a"])
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind", "said"),
-    [
-        (lambda handler: handler.refuse(401, f"wrong key {KEY}"), Unavailable, "401: .*OPENAI_API_KEY"),
-        (lambda handler: handler.refuse(400, f"too long {KEY}"), ValueError, r"text \d .*400"),
-        (lambda handler: handler.send(502, f"<p>\n{KEY}</p>", "text/html"), Unavailable, "502"),
-        (lambda handler: handler.send(200, f"<p>{KEY}</p>", "text/html"), ValueError, r"text \d "),
-    ],
-    ids=["401", "400", "502", "html"],
-)
-def test_an_endpoint_that_fails_is_named_without_the_key(server, monkeypatch, caplog, answer, kind, said):
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(services, "MAX_ATTEMPTS", 2)
-    monkeypatch.setattr(services, "FIRST_WAIT", 0)
-    server.before = lambda handler, body: answer(handler)
-    with pytest.raises(kind, match=said) as caught:
-        score_or_load("api:tiny", SENTENCES)
-    assert_key_is_nowhere("".join(traceback.format_exception(caught.value)), caplog.text)
 
 
 def assert_key_is_nowhere(*outputs):
@@ -515,13 +432,6 @@ def test_the_key_is_masked_as_it_is_and_as_an_address_writes_it_and_the_address_
     assert api.masked("none of it") == "none of it"
     monkeypatch.setenv("OPENAI_BASE_URL", "https://user:password-1@example.org:8000/v1/?key=another-secret")
     assert api.endpoint() == "https://example.org:8000/v1"
-
-
-def test_no_key_is_an_error_that_names_the_variable(server, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(Unavailable, match="OPENAI_API_KEY"):
-        score_or_load("api:tiny", SENTENCES)
-    assert not server.asked
 
 
 @pytest.mark.parametrize(

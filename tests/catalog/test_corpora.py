@@ -90,11 +90,6 @@ def test_in_a_corpus_of_a_word_list_each_word_stands_as_often_as_the_list_says(a
     assert {"usb usb", "usb wifi"} < set(re.findall(r"usb \w{3,4}", chinese))
 
 
-def test_a_word_lists_corpus_goes_by_version_and_size_and_without_the_package_says_what_to_install(
-    a_word_list, monkeypatch
-):
+def test_a_word_lists_corpus_goes_by_version_and_size(a_word_list):
     identities = {corpora.corpus_identity(name) for name in ("wordfreq/en", "wordfreq/en:7k", "wordfreq/zh")}
     assert len(identities) == 3 and all("wordfreq 3.1" in of for of in identities)
-    monkeypatch.setitem(sys.modules, "wordfreq", None)
-    with pytest.raises(ModuleNotFoundError, match=r"mialib\[wordfreq\]"):
-        corpora.corpus_identity("wordfreq/en")

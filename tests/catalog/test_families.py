@@ -154,16 +154,14 @@ def tiny_nested(family):
         return None
 
 
-QUICK = {"gemma3", "mistral3", "qwen2_5_vl", "clip", "kosmos-2"}  # the others take minutes together
+QUICK = {"gemma3", "mistral3", "qwen2_5_vl", "clip", "kosmos-2"}
 
 
 @pytest.mark.parametrize(
     "family",
     [
         pytest.param(family, marks=[] if family in QUICK else pytest.mark.slow)
-        for family in sorted(
-            {*MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, *NOT_OF_TEXT_ALONE} - {"shieldgemma2"}
-        )  # classifies
+        for family in sorted(NESTED | NOT_OF_TEXT_ALONE)
     ],
 )
 def test_the_text_part_of_a_multimodal_model_is_scored_as_the_whole_does_or_refused_in_a_sentence(
@@ -191,7 +189,7 @@ def test_the_text_part_of_a_multimodal_model_is_scored_as_the_whole_does_or_refu
         np.testing.assert_allclose(row.log_prob, log_p.gather(-1, ids[0, 1:, None])[:, 0], atol=NATS)
 
 
-DECLARED = (None, "GPT2Tokenizer", "GPTNeoXTokenizer", "LlamaTokenizer", "Qwen2TokenizerFast")
+DECLARED = (None, "LlamaTokenizer", "Qwen2TokenizerFast")
 
 
 @pytest.mark.slow

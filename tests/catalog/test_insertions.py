@@ -35,13 +35,6 @@ def test_a_text_is_a_member_where_it_was_inserted_and_a_page_reads_how_often(tmp
     np.testing.assert_array_equal(times_inserted(inputs, "2,4"), [0, 2, 4, 0])
 
 
-@pytest.mark.parametrize("times", [-1, "a", None, True, 1.5])
-def test_a_number_of_times_that_is_none_is_named(times, tmp_path):
-    path = write(tmp_path / "b.jsonl", [{"text": "a b", "duplicates": 0}, {"text": "b c", "duplicates": times}])
-    with pytest.raises(ValueError, match=r"b\.jsonl, row 2: duplicates "):
-        mialib.load_benchmark(path)
-
-
 @pytest.mark.parametrize("as_text", [True, False])
 def test_hubbles_file_is_read_as_it_lies_on_the_hub(as_text, tmp_path, monkeypatch):
     folder = tmp_path / "allegrolab" / "passages_wikipedia"

@@ -201,7 +201,7 @@ def test_what_a_model_recites_or_repeats_is_no_hole():
     check_possible(made_stats(*same, token_ids=[range(16), [*range(12), *range(50, 66)]]), "m")  # one beginning, twice
 
 
-@pytest.mark.parametrize("n_digits", [None, 4, 3, 2])
+@pytest.mark.parametrize("n_digits", [None, 2])
 @pytest.mark.parametrize("name", ["docstrings-smollm2@1", "docstrings-19m", "patents-5m"])
 def test_no_real_models_log_probs_are_refused_however_they_are_rounded(name, n_digits):
     name = f"recorded/{name}"

@@ -1,9 +1,8 @@
-"""What a model's name leads to, and that one model is loaded once for all that is asked of it."""
+"""What a model's name leads to: its own weights, and a tokenizer that cuts texts as its file says."""
 
 import json
 import re
 
-import numpy as np
 import pytest
 import transformers
 from conftest import FAMILIES, TEXTS, make_glm_tokenizer, make_tokenizer, save_tiny_model
@@ -11,7 +10,6 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers, trainers
 from tokenizers.models import BPE
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-import mialib
 from mialib.batches import encode
 from mialib.catalog import loading, models
 from mialib.catalog.loading import load_scorer
@@ -26,23 +24,6 @@ def loads(monkeypatch):
     names, load = [], loading.load_model
     monkeypatch.setattr(loading, "load_model", lambda name, **options: names.append(name) or load(name, **options))
     return names
-
-
-def test_a_model_is_loaded_once_and_never_two_are_held(loads, model_folder, tiny_model, tmp_path):
-    first = load_scorer(model_folder)
-    assert load_scorer(model_folder) is load_scorer(model_folder, dtype="auto", device="cpu") is first
-    assert loads == [model_folder]
-    own = mialib.Scorer(model_folder).score(TEXTS, progress=False)
-    np.testing.assert_array_equal(first.score(TEXTS, progress=False).log_prob, own.log_prob)
-    loads.clear()
-    load_scorer(other := tiny_model("llama")), load_scorer(other)
-    assert loads == [other] and len(loading._loaded) == 1
-    load_scorer(model_folder)
-    assert loads == [other, model_folder]
-    with pytest.raises(OSError, match=str(tmp_path)):
-        load_scorer(str(tmp_path))
-    load_scorer(model_folder)
-    assert len(loading._loaded) == 1
 
 
 @pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"start_token": None}, {"start_token": "</s>"}])
@@ -150,7 +131,8 @@ def test_mistrals_pattern_is_mended_in_its_own_vocabulary_alone_and_nothing_is_a
     own = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(content)), bos_token="<s>")
     folder = save_tokenizer(tmp_path, own, "mistral", transformers_version="4.50.0")
     capfd.readouterr()
-    tokens = models.load_tokenizer(folder).convert_ids_to_tokens(encode(models.load_tokenizer(folder), [text])[0])
+    tokenizer = models.load_tokenizer(folder)
+    tokens = tokenizer.convert_ids_to_tokens(encode(tokenizer, [text])[0])
     mended = ["in", "Ġ", "1", "9", "8", "7", "Ġthe", "River"]
     assert tokens == (mended if is_tekken else ["in", "Ġ", "198", "7", "ĠtheRiver"])
     assert ("fix_mistral_regex" in models.read_otherwise(find(folder))) is is_tekken

@@ -40,23 +40,6 @@ def test_a_name_is_filled_in_with_the_defaults(name, length, full):
     assert not any(map(is_published, ("wiki-64", "wikimia64", "mimirs/github", "texts.jsonl")))
 
 
-@pytest.mark.parametrize(
-    ("name", "length", "named"),
-    [
-        ("mimir/books", None, "mimir/books"),
-        ("mimir/github/ngram_7_0.2/x", None, "mimir/github/ngram_7_0.2/x"),
-        ("wikimia-48", None, "wikimia-48"),
-        ("wikimia", None, "'wikimia'"),
-        ("wikimia-64", 32, "wikimia-64.* 32"),
-        ("arxiv_mia-64", None, "'arxiv_mia-64'"),
-        ("wikimai", None, "'wikimai'"),
-    ],
-)
-def test_what_a_benchmark_does_not_come_in_is_an_error(name, length, named):
-    with pytest.raises(ValueError, match=named):
-        load_benchmark(name, length)
-
-
 def test_a_file_is_cut_to_the_length_asked_for(tmp_path):
     whole = [{"text": "one two three", "label": 1}, {"text": "four five six", "label": 0}]
     write_jsonl(path := tmp_path / "b.jsonl", whole)

@@ -17,11 +17,3 @@ def test_rows_come_back_and_a_last_line_that_was_cut_short_is_dropped_from_the_f
     assert path.read_bytes() == whole and bool(caplog.text) is bool(rest)
     append_line(path, {"n": 3})
     assert [row["n"] for row in read_lines(path)] == [1, 2, 3]
-
-
-def test_another_file_is_neither_read_nor_changed(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_text("mine\nand ")
-    with pytest.raises(ValueError, match=r"texts\.txt, line 1"):
-        read_lines(path)
-    assert path.read_text() == "mine\nand "

@@ -9,8 +9,6 @@ import pytest
 import torch
 from conftest import FAMILIES, TEXTS, make_tokenizer, save_tiny_model
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from mialib.catalog.loading import Scorer, load_masked_model, load_scorer
 from mialib.catalog.sources import find
@@ -161,20 +159,6 @@ def test_weights_that_can_not_be_meant_are_refused(broken, folder):
         load_scorer(str(folder))
 
 
-def test_what_a_scorer_takes_and_what_not(folder):
-    expected = Scorer(str(folder)).score(TEXTS, progress=False)
-    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype="float32"), AutoTokenizer.from_pretrained(folder)
-    for scorer in (Scorer(folder), Scorer(*loaded)):
-        np.testing.assert_array_equal(scorer.score(TEXTS, progress=False).log_prob, expected.log_prob)
-    for wrong in ((loaded[0],), (loaded[1],), (str(folder), loaded[1]), (None,)):
-        with pytest.raises(ValueError):
-            Scorer(*wrong)
-    scorer = Scorer(folder)
-    for given in ({"dtype": "bfloat16"}, {"device": "cpu"}, {"start_token": None}):
-        with pytest.raises(ValueError, match=next(iter(given))):
-            Scorer(scorer.loaded, **given)
-
-
 def test_a_start_token_that_the_model_does_not_embed_is_named_and_not_blamed_on_a_text(folder):
     tokenizer = make_tokenizer()
     tokenizer.add_special_tokens({"bos_token": "<|startoftext|>"})
@@ -190,15 +174,3 @@ def test_buffers_of_older_files_are_no_weights(folder):
     expected = Scorer(folder).score(TEXTS, progress=False)
     edit_weights(folder, lambda weights: weights.update({key: torch.zeros(1) for key in keys}))
     np.testing.assert_array_equal(Scorer(folder).score(TEXTS, progress=False).log_prob, expected.log_prob)
-
-
-@pytest.mark.parametrize("start_token", ["auto", None])
-def test_a_model_whose_tokenizer_reads_no_ordinary_text_is_taken(start_token, tmp_path):
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel({"<s>": 0, "[UNK]": 1, "A": 2, "C": 3, "G": 4}, unk_token="[UNK]")),
-        bos_token="<s>",
-        unk_token="[UNK]",
-    )
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    folder = save_tiny_model(tmp_path, **FAMILIES["gpt_neox"], tokenizer=tokenizer)
-    assert len(Scorer(folder, start_token=start_token).score(["ACGA", "GATC"], progress=False)) == 2

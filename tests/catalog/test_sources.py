@@ -63,11 +63,3 @@ def test_a_new_kind_is_one_class_and_its_line(monkeypatch):
     monkeypatch.setattr(sources, "KINDS", {"constant:*": f"{__name__}:Constant", **KINDS})
     assert score_or_load("constant:1", []).provenance == {"model": "constant:1"}
     assert type(find("lab/en-25k")).__name__ == "Lab"
-
-
-@pytest.mark.parametrize("name", ["lab/en-25k", "api:gpt", "recorded/docstrings-5m"])
-def test_without_the_books_package_its_names_say_what_to_install(name, monkeypatch):
-    monkeypatch.setattr(sources, "entry_points", lambda group: [])
-    monkeypatch.setattr(sources, "_class", sources._class.__wrapped__)
-    with pytest.raises(ValueError, match=r"pip install \./audit \./book"):
-        find(name)

@@ -23,19 +23,6 @@ def test_p_values_by_hand_and_uniform():
     assert all((tied <= i / 20).mean() <= i / 20 + 0.01 for i in range(1, 20))
 
 
-@pytest.mark.parametrize("n", [19, 99, 100, 250, 999])
-@pytest.mark.parametrize("ties", [False, True])
-def test_a_score_lies_above_the_threshold_exactly_where_its_p_value_is_small_enough(n, ties):
-    rng = np.random.default_rng(n)
-    known, scores = rng.normal(size=n), rng.normal(size=500)
-    if ties:
-        known, scores = known.round(1), scores.round(1)
-    for fpr in (0.05, 0.07, 0.1, 0.29, 0.5, 0.99):
-        decision = d.decide(known, fpr)
-        np.testing.assert_array_equal(scores > decision.threshold, d.p_values(scores, known) <= fpr)
-        assert decision.n_above == (known > decision.threshold).sum() <= decision.n_allowed
-
-
 def test_a_threshold_by_hand():
     """Of 0 .. 99 at 5%: floor(0.05 * 101) - 1 = 4 may lie above, so it is 95; 4 of 100 is [0.011, 0.099]."""
     decision = d.decide(np.arange(100.0), 0.05)
@@ -77,19 +64,6 @@ def test_the_interval_covers_the_true_fpr_though_the_same_scores_chose_the_thres
     assert np.mean(true) == pytest.approx((k + 1) / (n + 1), rel=0.06) and (k + 1) / (n + 1) <= fpr
 
 
-def test_the_interval_covers_the_true_fpr_of_tied_scores_too():
-    """Scores 0 .. 9 and a heavy 0: the true FPR of each threshold is a sum of ten probabilities."""
-    rng = np.random.default_rng(3)
-    chances = np.array([0.5, 0.2, 0.1, 0.06, 0.05, 0.03, 0.03, 0.01, 0.01, 0.01])
-    above, below = 0, 0
-    for _ in range(4000):
-        decision = d.decide(rng.choice(10, 100, p=chances).astype(float), 0.1)
-        true = chances[int(decision.threshold) + 1 :].sum()
-        above += true > decision.fpr.high
-        below += true < decision.fpr.low
-    assert above / 4000 <= 0.032 and below / 4000 <= 0.032
-
-
 def test_a_confident_threshold_exceeds_the_wanted_fpr_in_one_sample_of_forty_at_most():
     rng = np.random.default_rng(4)
     true = [norm.sf(d.decide(rng.normal(size=200), 0.05, is_confident=True).threshold) for _ in range(1500)]
@@ -114,24 +88,14 @@ def test_so_many_known_non_members_are_needed_and_with_one_fewer_the_error_says_
 
 
 def test_wrong_input_is_an_error_that_names_it():
-    for fpr in (0, 1):
-        with pytest.raises(ValueError, match=str(fpr)):
-            d.decide(np.arange(100.0), fpr)
-    with pytest.raises(ValueError, match="known non-members"):
-        d.decide([], 0.05)
     for function in (d.p_values, d.set_p_value):
         for scores, known, named in (
             ([1.0], [1.0, np.nan], "known non-members: number 1"),
             ([np.inf], [1.0], r"scores.*: number 0"),
             ([1.0], [], "known non-members"),
-            ([[1.0, 2.0]], [1.0, 2.0], "scores"),
-            ([1.0], [[1.0, 2.0]], "known non-members"),
         ):
             with pytest.raises(ValueError, match=named):
                 function(scores, known)
-    with pytest.raises(ValueError, match="scores of a set"):
-        d.set_p_value([], [1.0])
-    assert d.p_values([], [1.0]).shape == (0,)
 
 
 @pytest.mark.parametrize("m", [1, 2, 3])
@@ -171,7 +135,7 @@ def test_ties_share_their_mean_rank_and_cost_little_power():
 def test_where_most_scores_tie_a_set_without_a_member_is_called_no_more_often(m, n):
     """Nine in ten of the scores are 0."""
     rng = np.random.default_rng(m)
-    drawn = np.where(rng.random((150, m + n)) < 0.9, 0, rng.normal(size=(150, m + n)).round(1) + 5)
+    drawn = np.where(rng.random((60, m + n)) < 0.9, 0, rng.normal(size=(60, m + n)).round(1) + 5)
     found = np.array([d.set_p_value(scores[:m], scores[m:]) for scores in drawn])
     assert (found <= 0.05).mean() < 0.08 and found.min() >= 1 / (d.DIVISIONS + 1)
     assert d.set_p_value(drawn[0][:m], drawn[0][m:]) == found[0], "always the same divisions"
@@ -211,8 +175,8 @@ def simulated_audits(share, n_texts, n_known, n_audits, rng, digits=None):
 @pytest.mark.parametrize("share", [0, 0.1, 0.5])
 @pytest.mark.parametrize(("n_known", "digits"), [(100, None), (1999, None), (1999, 1)])
 def test_of_the_flagged_texts_no_larger_share_are_non_members_than_the_fdr_says(share, n_known, digits):
-    """In 500 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
-    p, is_member = simulated_audits(share, 200, n_known, 500, np.random.default_rng(5), digits)
+    """In 200 simulated audits of 200 texts; the interval's lower end is below the true share of members."""
+    p, is_member = simulated_audits(share, 200, n_known, 200, np.random.default_rng(5), digits)
     is_flagged = np.array([of <= d.flagged_up_to(of, 0.1) for of in p])
     false_share = is_flagged[:, ~is_member].sum(axis=1) / np.maximum(1, is_flagged.sum(axis=1))
     error = false_share.std(ddof=1) / np.sqrt(len(p))
@@ -243,11 +207,3 @@ def test_flagged_texts_and_the_share_of_members_by_hand():
     assert (found.low, found.high) == pytest.approx((1 - q.high / b.ppf(0.0125), 1 - q.low / b.ppf(0.9875)))
     assert d.share_of_members(1 - p / 2, 99).estimate == 0, "a share is not negative"
     assert d.share_of_members(p, 1).estimate == pytest.approx(0.6), "one known non-member is enough"
-    for wrong in (
-        lambda: d.flagged_up_to([], 0.1),
-        lambda: d.share_of_members([], 9),
-        lambda: d.flagged_up_to(p, 0),
-        lambda: d.flagged_up_to(p, 1),
-    ):
-        with pytest.raises(ValueError):
-            wrong()

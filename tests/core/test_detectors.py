@@ -4,7 +4,6 @@ import math
 import shutil
 from dataclasses import replace
 from itertools import product
-from typing import Annotated
 
 import numpy as np
 import oracles
@@ -13,7 +12,7 @@ from conftest import SENTENCES, TEXTS, random_rows
 
 import mialib
 from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
-from mialib.detectors import Detector, Option, detector, grid_candidates, lowest_indices, lowest_mean
+from mialib.detectors import grid_candidates, lowest_indices, lowest_mean
 from mialib.detectors.papers import percentile
 from mialib.token_stats import NUMBERS, TokenRow
 
@@ -81,7 +80,7 @@ def reference_for(stats, seed):
     return TokenStats.from_rows(rows, provenance={})
 
 
-SEEDS = [0, 1, 2]
+SEEDS = [0, 1]
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}  # the statistics are float32; their sums are not
 
 
@@ -440,28 +439,6 @@ def test_a_member_like_text_scores_higher(name):
     assert member > non_member
 
 
-NAN = float("nan")
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("min_k+", {}, r"'min_k\+'"),
-        ("surp", {"percentile": 20}, "'percentile'"),
-        ("max_renyi", {"order": 2}, r"order .*got 2"),
-        ("surp", {"entropy_threshold": NAN}, r"entropy_threshold .*nan"),
-        *((name, {"k": k}, rf"k .*got {k}") for name in ("min_k", "min_k++") for k in (0, 100.5, NAN)),
-        *(("surp", {"k": k}, rf"k .*got {k}") for k in (-5, 101, NAN)),
-    ],
-)
-def test_a_detector_or_an_option_that_is_none_is_an_error_that_names_it(name, options, said):
-    with pytest.raises(ValueError, match=said):
-        detect(name, table([-1, -2]), **options)
-    if "k" in options:
-        with pytest.raises(ValueError, match=f"got {options['k']}"):
-            grid_candidates(name, table([-1, -2]), {"k": [20, options["k"]]})
-
-
 def test_the_lowest_of_many_values_are_the_lowest_and_of_equal_ones_the_first():
     values = np.random.default_rng(0).normal(size=5000).astype(np.float32)
     for k in (0.01, 1, 20, 63.7, 100):
@@ -470,12 +447,6 @@ def test_the_lowest_of_many_values_are_the_lowest_and_of_equal_ones_the_first():
         assert lowest_mean(values, k) == pytest.approx(expected, rel=1e-12)
     rounded = values.round(1)
     assert lowest_indices(rounded, 20).tolist() == sorted(range(5000), key=lambda i: (rounded[i], i))[:1000]
-
-
-@pytest.mark.parametrize("name", [name for name, known in DETECTORS.items() if known.needs])
-def test_a_missing_input_is_an_error_that_names_it(name):
-    with pytest.raises(ValueError, match=DETECTORS[name].needs[0]):
-        detect(name, random_table(0))
 
 
 @pytest.mark.parametrize("name", ["zlib", "lowercase", "ref", "neighbor"])
@@ -530,13 +501,6 @@ def test_a_text_without_tokens_names_itself(name):
         detect(name, stats, **inputs_for(name, stats))
 
 
-@pytest.mark.filterwarnings("ignore:divide by zero")
-def test_a_reference_without_surprise_names_the_text():
-    # Log-perplexity 0: the ratio is infinite.
-    with pytest.raises(ValueError, match="text 0"):
-        detect("ref", table([-1, -2]), reference=table([0.0, 0.0]))
-
-
 def test_defaults_and_grids_are_the_papers():
     defaults = {name: known.hyperparameters for name, known in DETECTORS.items()}
     assert defaults["min_k"] == defaults["min_k++"] == {"k": 20}
@@ -547,22 +511,6 @@ def test_defaults_and_grids_are_the_papers():
     assert {name for name, known in DETECTORS.items() if known.grid} - later == {"surp", "min_k", "min_k++"}
     assert DETECTORS["surp"].grid["entropy_threshold"] == [i / 2 for i in range(1, 21)]
     assert DETECTORS["surp"].grid["k"] == DETECTORS["min_k"].grid["k"] == [10 * i for i in range(1, 11)]
-
-
-def test_a_new_detector_is_one_decorated_function(monkeypatch):
-    monkeypatch.setitem(DETECTORS, "longest", None)  # so that it is removed in the end
-
-    @detector("longest", "Longest", "nobody")
-    def longest(row, *, text, power: Annotated[float, "of the number"] = 1):
-        """The number of tokens."""
-        return float(len(row.log_prob) ** power + len(text))
-
-    known = DETECTORS["longest"]
-    assert known == Detector("longest", "Longest", "nobody", longest, ("texts",), {"power": Option(1, "of the number")})
-    assert known.equation == "The number of tokens." and known.hyperparameters == {"power": 1}
-    assert detect("longest", table([-1, -2]), texts=["abc"], power=2)[0] == 7
-    with pytest.raises(TypeError, match="power"):  # what it means is not said
-        detector("longest", "Longest", "nobody")(lambda row, *, power=1: 0.0)
 
 
 @pytest.mark.parametrize(
@@ -632,18 +580,3 @@ def test_a_pass_of_the_same_texts_or_model_is_none_of_another(passes, model_fold
         for reference in (copy, loaded):
             with pytest.raises(ValueError, match="reference"):
                 detect(name, passes["stats"], reference=reference.score(TEXTS, progress=False))
-
-
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("zlib", {"texts": "four letters for nine texts"}),
-        ("ref", {"reference": np.zeros(9)}),
-        ("dc_pdd", {"frequency": np.ones(320)}),
-    ],
-)
-def test_what_is_of_another_kind_is_refused_by_its_name(name, given, passes):
-    with pytest.raises(ValueError, match=f"{next(iter(given))}.* expected"):
-        detect(name, passes["stats"], **given)
-    with pytest.raises(ValueError, match=r"TokenStats.*ndarray"):
-        detect(name, np.zeros((9, 3)), **given)

@@ -1,13 +1,8 @@
 """A result is computed once and cached whole or not at all, under a name made of all that determines it."""
 
-import subprocess
-import sys
-import textwrap
-
 import numpy as np
 import pytest
 
-from mialib import cache
 from mialib.cache import ARRAYS, JSON, Checkpoints, Format, cache_path, cached, is_cached, write_once
 
 TEXT = Format(".txt", lambda text, path: path.write_text(text), lambda path: path.read_text())
@@ -32,27 +27,6 @@ def test_a_file_or_folder_is_written_once_and_is_whole_or_not_there(tmp_path):
     (left / "one.txt").write_text("half")
     write_once(tmp_path / "one.txt", lambda to: to.write_text("whole"))
     assert not left.exists() and (tmp_path / "one.txt").read_text() == "whole"
-
-
-def test_of_several_processes_one_writes_and_the_others_wait_for_it(tmp_path):
-    program = textwrap.dedent(
-        f"""
-        import os, time
-        from pathlib import Path
-        from mialib.cache import write_once
-
-        def write(to):
-            with open({str(tmp_path / "made")!r}, "a") as file:
-                file.write("x")
-            time.sleep(0.3)
-            to.write_text(str(os.getpid()))
-
-        print(write_once(Path({str(tmp_path / "one")!r}), write).read_text())
-        """
-    )
-    running = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = {process.communicate()[0] for process in running}
-    assert len(said) == 1 and (tmp_path / "made").read_text() == "x"
 
 
 @pytest.mark.parametrize(
@@ -90,18 +64,6 @@ def test_a_damaged_file_is_an_error_that_names_it(form):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match=path.name):
         cached("kind", dict, form)
-
-
-def test_after_a_fresh_start_each_entry_is_computed_again_once(monkeypatch):
-    calls = []
-    monkeypatch.setattr(cache, "recomputed", None)
-    for expected in (1, 1):
-        cached("kind", lambda: calls.append(1) or "value", JSON, n=1)
-        assert len(calls) == expected
-    cache.start_fresh()
-    for expected in (2, 2):
-        cached("kind", lambda: calls.append(1) or "value", JSON, n=1)
-        assert len(calls) == expected
 
 
 def test_a_computation_that_broke_off_resumes_from_its_checkpoints():

@@ -37,29 +37,6 @@ def test_laplace_smoothing_by_hand_over_the_models_vocabulary(tokenizer):
     assert larger.log_probability[-1] == pytest.approx(-math.log(larger.n_tokens + len(tokenizer) + 64))
 
 
-def test_a_stream_is_read_once_and_in_batches(tokenizer, monkeypatch):
-    monkeypatch.setattr(frequency, "TEXTS_AT_ONCE", 3)
-    taken = []
-
-    def stream():
-        for i in range(20):
-            taken.append(i)
-            yield SENTENCES[i % len(SENTENCES)]
-
-    in_flight = []
-
-    def tokenize(batch, **options):
-        in_flight.append((len(batch), len(taken)))
-        return tokenizer(batch, **options)
-
-    counted = count_tokens(stream(), tokenize, len(tokenizer), name="stream")
-    assert [n for n, _ in in_flight] == [3, 3, 3, 3, 3, 3, 2]
-    # No text is drawn before its batch is due: a corpus larger than memory can be counted.
-    assert [n_taken for _, n_taken in in_flight] == [3, 6, 9, 12, 15, 18, 20]
-    whole = count_tokens([SENTENCES[i % len(SENTENCES)] for i in range(20)], tokenizer, len(tokenizer), name="list")
-    np.testing.assert_array_equal(counted.counts, whole.counts)
-
-
 def test_a_count_that_broke_off_goes_on_where_it_stopped(tokenizer, monkeypatch):
     monkeypatch.setattr(frequency, "TEXTS_AT_ONCE", 2)
     monkeypatch.setattr(frequency, "SECONDS_BETWEEN_KEEPING", -1)

@@ -1,15 +1,14 @@
-"""AUC, TPR at an FPR and their intervals, against scikit-learn, brute force and bootstraps."""
+"""AUC, TPR at an FPR and their intervals, by hand, against brute force and bootstraps."""
 
 import numpy as np
 import oracles
 import pytest
 from scipy.stats import binom, bootstrap, norm, rankdata, t
-from sklearn.metrics import roc_auc_score
 
 from mialib import auc, auc_interval, calibration, compare_auc, metrics, roc, tpr_at_fpr, tpr_at_fpr_interval
 from mialib.metrics import Interval, aucs, clopper_pearson, compare_tpr_at_fpr, non_members_needed
 
-SEEDS = [0, 1, 2, 3]
+SEEDS = [0, 1]
 
 
 def random_scores(seed, n=120, share=0.4, *, ties=True):
@@ -25,15 +24,6 @@ def split(labels, scores):
     return scores[labels == 1], scores[labels == 0]
 
 
-@pytest.mark.parametrize("ties", [True, False])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_auc_agrees_with_scikit_learn_and_with_counting_pairs(seed, ties):
-    labels, scores = random_scores(seed, ties=ties)
-    assert (len(set(scores)) < len(scores)) == ties
-    assert auc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
-    assert auc(labels, scores) == pytest.approx(oracles.auc(*split(labels, scores)), abs=1e-12)
-
-
 def test_aucs_and_placements_of_several_are_those_of_each():
     # Members 3 and 1 against non-members 2, 1 and 0: 3 beats all three; 1 loses, ties and wins. (3 + 1.5) / 6
     assert auc([1, 0, 1, 0, 0], [3, 2, 1, 1, 0]) == pytest.approx(4.5 / 6)
@@ -46,16 +36,6 @@ def test_aucs_and_placements_of_several_are_those_of_each():
     for i in np.ndindex(3, 2):
         for of_all, of_one in zip(at_once, metrics.placements(members[i], non_members[i]), strict=True):
             np.testing.assert_array_equal(of_all[i], of_one)
-
-
-@pytest.mark.parametrize("ties", [True, False])
-def test_many_aucs_are_each_rows_auc(ties):
-    labels, _ = random_scores(0)
-    scores = np.array([random_scores(seed, ties=ties)[1] for seed in range(6)] + [labels, -labels, np.zeros(120)])
-    found = aucs(labels, scores)
-    np.testing.assert_allclose(found, [auc(labels, row) for row in scores], atol=1e-12)
-    assert found[-3:].tolist() == [1, 0, 0.5]
-    assert aucs(labels, scores[:1]).shape == (1,)
 
 
 def exponential_variance(auc, m, n):
@@ -80,42 +60,11 @@ def test_each_end_lies_t_of_its_own_standard_errors_away(seed):
         assert abs(errors) == pytest.approx(t.ppf(0.95, min(m, n) - 1), abs=1e-6)
 
 
-def test_of_many_texts_in_the_middle_the_interval_is_delongs():
-    labels, scores = random_scores(0, n=1500)
-    interval, error = auc_interval(labels, scores), np.sqrt(oracles.delong_variance(*split(labels, scores)))
-    assert interval.low == pytest.approx(interval.estimate - 1.96 * error, abs=0.002)
-    assert interval.high == pytest.approx(interval.estimate + 1.96 * error, abs=0.002)
-
-
 def auc_of_rows(members, non_members, axis=-1):
     """AUC along the last axis, for scipy's bootstrap."""
     m, n = members.shape[-1], non_members.shape[-1]
     ranks = rankdata(np.concatenate([members, non_members], axis=-1), axis=-1)
     return (ranks[..., :m].sum(-1) - m * (m + 1) / 2) / (m * n)
-
-
-@pytest.mark.parametrize("seed", SEEDS[:2])
-def test_the_interval_agrees_with_a_bootstrap(seed):
-    labels, scores = random_scores(seed, n=400)
-    expected = bootstrap(
-        split(labels, scores), auc_of_rows, n_resamples=3000, method="percentile", rng=0, vectorized=True
-    )
-    interval = auc_interval(labels, scores)
-    # The interval is about 0.11 wide; the bootstrap's ends are known to about 0.002.
-    assert interval.low == pytest.approx(expected.confidence_interval.low, abs=0.008)
-    assert interval.high == pytest.approx(expected.confidence_interval.high, abs=0.008)
-
-
-def test_95_percent_intervals_hold_the_true_auc_95_times_in_100():
-    # Normal scores 0.8 apart: the true AUC is Phi(0.8 / sqrt 2) = 0.714.
-    true = norm.cdf(0.8 / np.sqrt(2))
-    rng = np.random.default_rng(0)
-    labels = np.repeat([1, 0], 100)
-    n_draws, n_inside = 300, 0
-    for _ in range(n_draws):
-        interval = auc_interval(labels, rng.normal(size=200) + 0.8 * labels)
-        n_inside += interval.low <= true <= interval.high
-    assert 0.92 <= n_inside / n_draws <= 0.98
 
 
 @pytest.mark.parametrize(
@@ -209,7 +158,7 @@ def two_detectors(seed, n=400):
     return labels, np.round(a, 1), np.round(common + 0.3 * rng.normal(size=n), 1)
 
 
-@pytest.mark.parametrize("seed", SEEDS[:2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_paired_comparison_agrees_with_a_paired_bootstrap(seed):
     labels, a, b = two_detectors(seed)
     both = np.stack([a, b])
@@ -267,19 +216,6 @@ def test_50_of_1000_non_members_are_5_percent_and_ties_go_together():
     labels, scores = np.repeat([0, 1], [100, 20]), np.append(np.arange(100.0), np.full(20, 70.5))
     assert tpr_at_fpr(labels, scores, fpr=0.29) == 1
     assert compare_tpr_at_fpr(labels, scores, np.zeros(120), fpr=0.29).difference.estimate == 1
-
-
-@pytest.mark.parametrize("ties", [True, False])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_tpr_at_fpr_agrees_with_trying_every_threshold(seed, ties):
-    labels, scores = random_scores(seed, n=60, ties=ties)
-    members, non_members = split(labels, scores)
-    n = len(non_members)
-    for n_accepted in range(n + 1):
-        expected = oracles.tpr_at_fpr(members, non_members, n_accepted)
-        assert tpr_at_fpr(labels, scores, fpr=n_accepted / n) == pytest.approx(expected)
-        # Half a non-member more is no non-member more.
-        assert tpr_at_fpr(labels, scores, fpr=min(1, (n_accepted + 0.5) / n)) >= expected
 
 
 def test_the_tpr_interval_by_hand_and_resamples():
@@ -388,20 +324,6 @@ def test_wrong_input_is_an_error_that_names_it(metric, labels, scores, said):
         METRICS[metric](labels, scores)
 
 
-def test_scores_of_another_shape_and_a_row_that_is_not_finite_are_named():
-    for scores in ([1, 2, 3], np.empty((0, 3)), [[1, 2, 3], [1, 2, 3], [1, 2, -np.inf]]):
-        with pytest.raises(ValueError, match=r"3,?\)|2, 2 is -inf"):
-            aucs([0, 1, 1], scores)
-    with pytest.raises(ValueError, match=r"\(2, 2\)"):
-        auc([[0, 1], [1, 0]], [[1, 2], [3, 4]])
-
-
-@pytest.mark.parametrize("fpr", [-0.01, 1.01, np.nan])
-def test_an_fpr_that_is_no_fraction_is_an_error(fpr):
-    with pytest.raises(ValueError, match=f"FPR .*{fpr}"):
-        tpr_at_fpr([0, 1], [1, 2], fpr=fpr)
-
-
 def test_the_paired_difference_of_tprs():
     rng = np.random.default_rng(1)
     labels = np.repeat([1, 0], 200)
@@ -478,12 +400,3 @@ def test_a_bound_of_epsilon_is_above_the_truth_in_one_repeat_of_twenty_at_most(e
         found.append(metrics.epsilon_bound(labels, told, 200))
     above = np.mean(np.array(found) > epsilon)
     assert 0.03 < exact <= 0.05 and above <= exact + 2 * np.sqrt(exact / 500) and np.median(found) >= least
-
-
-def test_shuffled_labels_and_scores_that_tie_show_no_epsilon():
-    labels, rng = np.repeat([0, 1], 200), np.random.default_rng(8)
-    found = [metrics.epsilon_bound(rng.permutation(labels), np.arange(400.0), 200) for _ in range(2000)]
-    assert 0.03 < np.mean(np.array(found) > 0) <= 0.05, "exactly 3.86% of shuffles: hypergeometric"
-    assert (
-        metrics.epsilon_bound(labels, np.zeros(400), 200) == metrics.epsilon_bound(1 - labels, np.zeros(400), 200) == 0
-    )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import mialib
 from mialib.benchmarks import Benchmark
 from mialib.calibration import p_values
-from mialib.plain import plain_array, plain_indices, plain_list
+from mialib.plain import plain_array, plain_indices
 from mialib.text import check_texts
 
 
@@ -89,16 +89,6 @@ def test_a_mask_takes_what_it_marks(mask):
 def test_what_names_no_texts_is_refused(wrong, error):
     with pytest.raises(error, match="texts to take"):
         plain_indices(wrong, 2, "texts to take")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [None, "ab", b"ab", {"a": 1}, {1, 2}, 3, pd.DataFrame({"a": [1]}), np.ones((2, 2)), np.ma.array([1], mask=[1])],
-)
-def test_what_is_no_list_is_refused_by_its_name(wrong):
-    for function in (plain_list, check_texts):
-        with pytest.raises(ValueError, match=r"^these: "):
-            function(wrong, "these")
 
 
 @pytest.mark.parametrize(

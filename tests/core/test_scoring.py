@@ -1,7 +1,6 @@
 """One batched pass gives what one text at a time gives, whatever the batch, the order, the family and the padding."""
 
 import re
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,7 +55,7 @@ def test_scores_agree_with_one_text_at_a_time_in_float64(family, tiny_model):
     assert scorer._head is not None, "the head must run apart, or the memory bound is lost"
 
 
-@pytest.mark.parametrize("family", ["gpt_neox", "llama", "gpt2"])
+@pytest.mark.parametrize("family", ["gpt_neox", "gpt2"])
 def test_scores_agree_where_the_model_has_more_outputs_than_the_tokenizer_tokens(family, tiny_model):
     folder = tiny_model(family, vocab_size=384)
     scorer = mialib.Scorer(folder)
@@ -119,7 +118,7 @@ def test_the_way_of_other_devices_agrees_with_a_processors(family, temperature, 
         np.testing.assert_allclose(scorer._statistics(ids, is_wanted, targets, temperature), by_columns, atol=1e-5)
 
 
-@pytest.mark.parametrize(("n_tokens", "n_texts"), [(1, 100), (60, 100), (150, 1), (150, 2), (150, 4), (100_000, 100)])
+@pytest.mark.parametrize(("n_tokens", "n_texts"), [(1, 100), (60, 100), (150, 2), (100_000, 100)])
 def test_scores_do_not_depend_on_batches_or_order(n_tokens, n_texts, model_folder, reference, monkeypatch):
     batch_budget(monkeypatch, n_tokens)
     monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", n_texts)
@@ -128,7 +127,7 @@ def test_scores_do_not_depend_on_batches_or_order(n_tokens, n_texts, model_folde
     assert_agree(stats, [reference[i] for i in order])
 
 
-@pytest.mark.parametrize("n_parts", [1, 2, 5])
+@pytest.mark.parametrize("n_parts", [1, 5])
 def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, monkeypatch):
     monkeypatch.setattr(batches, "SECONDS_A_PART", 0)  # a part a text
     batch_budget(monkeypatch, 64)
@@ -155,16 +154,7 @@ def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, 
     assert len(texts) - n_parts <= sum(forwards) < len(texts) - n_parts + max(forwards)
 
 
-@pytest.mark.parametrize(("n_texts", "n_parts"), [(8, 2), (9, 3), (1000, 16), (5, 8)])
-def test_parts_have_equally_many_texts_and_equally_long_ones_but_for_a_stretch(n_texts, n_parts):
-    texts = ["a" * (i * 7919 % 997) for i in range(n_texts)]
-    parts, stretch = batches.part_of_each(texts, n_parts), max(1, n_texts // (8 * n_parts))
-    assert np.ptp(np.bincount(parts, minlength=n_parts + 1)[1:]) <= stretch and parts.min() == 1
-    sizes = [sum(len(text) for text, part in zip(texts, parts, strict=True) if part == of) for of in set(parts)]
-    assert max(sizes) - min(sizes) <= 2 * stretch * 997
-
-
-@pytest.mark.parametrize("n_parts", [1, 2, 3, 50])
+@pytest.mark.parametrize("n_parts", [1, 3, 50])
 def test_parts_of_a_pass_are_of_its_batches_and_hold_its_bits(n_parts, model_folder, tmp_path, monkeypatch):
     batch_budget(monkeypatch, 64)
     monkeypatch.setattr(scoring, "TEXTS_AT_ONCE", 10)
@@ -186,21 +176,6 @@ def test_parts_of_a_pass_are_of_its_batches_and_hold_its_bits(n_parts, model_fol
     run.clear()
     scorer.score(texts, part=(1, n_parts), progress=False, found=parts[:1])
     assert not run, "a part goes on from what is there of it"
-
-
-def test_saved_parts_are_read_from_where_they_were_saved(model_folder, monkeypatch):
-    saved, scorer = [], mialib.Scorer(model_folder)
-    scorer.score(TEXTS, progress=False, found=saved, save=saved.append)
-    assert not saved, "of what takes no ten seconds nothing is written"
-    monkeypatch.setattr(batches, "SECONDS_A_PART", 0)
-    batch_budget(monkeypatch, 64)
-    whole, again = score(scorer), scorer.score(TEXTS, progress=False, found=saved, save=saved.append)
-    for column in COLUMNS:
-        np.testing.assert_array_equal(getattr(again, column), getattr(whole, column))
-    np.testing.assert_array_equal(scorer.score(TEXTS, progress=False, found=iter(saved)).log_prob, whole.log_prob)
-    np.testing.assert_array_equal(scorer.score(TEXTS, progress=False, save=saved.append).log_prob, whole.log_prob)
-    with pytest.raises(AssertionError):
-        scorer.score(TEXTS, progress=False, found=[], save=saved.append)
 
 
 def limited_memory(scorer, n_tokens, error, monkeypatch):
@@ -229,58 +204,6 @@ def test_a_batch_that_does_not_fit_is_halved_and_later_ones_are_smaller(error, m
     tried.clear()
     assert_agree(score(scorer), reference)
     assert max(tried) <= 150, "what did not fit is not tried again"
-
-
-@pytest.mark.parametrize(
-    ("error", "raised", "said"),
-    [(torch.OutOfMemoryError("CUDA"), MemoryError, "cpu"), (RuntimeError("shapes differ"), RuntimeError, "shapes")],
-)
-def test_what_halving_does_not_help_is_an_error(error, raised, said, model_folder, monkeypatch):
-    scorer = mialib.Scorer(model_folder)
-    limited_memory(scorer, 10, error, monkeypatch)
-    with pytest.raises(raised, match=said):
-        score(scorer)
-
-
-def test_a_batch_takes_half_of_the_memory_that_is_free(model_folder, monkeypatch):
-    loaded = mialib.Scorer(model_folder).loaded
-    # Width 32 and an inner layer of 64, in float32: (10 * 32 + 3 * 64) * 4 = 2048 bytes a token.
-    monkeypatch.setattr(scoring, "free_bytes", lambda _: 2 * 2048 * 1000 + 100)
-    assert scoring.fitting_tokens(loaded) == 1000
-    a_token = 2048 + loaded.model.config.num_hidden_layers * 32 * 4  # and each layer's hidden states
-    assert scoring.fitting_tokens(loaded, every_layer=True) == (2 * 2048 * 1000 + 100) // 2 // a_token < 1000
-    monkeypatch.setattr(scoring, "free_bytes", lambda _: 10**12)
-    assert scoring.fitting_tokens(loaded) == scoring.TOKENS_PER_BATCH["cpu"]
-    monkeypatch.setattr(scoring, "free_bytes", lambda _: 0)
-    assert scoring.fitting_tokens(loaded) == 1
-
-
-def test_one_forward_pass_a_batch_serves_all_detectors(model_folder, tokenizer, monkeypatch):
-    texts = [SENTENCES[0]] * 5 + ["the"] * 6  # 42 and 2 tokens, the first predicted from the start token
-    assert [len(ids) for ids in tokenizer(texts)["input_ids"]] == [42] * 5 + [2] * 6
-    batch_budget(monkeypatch, 100)
-    bench = mialib.benchmarks.Benchmark(
-        name="b", texts=tuple(f"{text} {i}" for i, text in enumerate(texts)), labels=np.arange(11) % 2, revision="r"
-    )
-    scorer = mialib.Scorer(model_folder)
-    forwards = []
-    scorer.loaded.model.base_model.register_forward_hook(lambda _, args, __: forwards.append(args[0].shape))
-    stats = score(scorer, bench.texts)
-    # Two of the long texts (44 tokens each with their number) fit a batch of 100, so three batches hold the five; the
-    # third has room for one short text, whose padding costs little. The others go together.
-    n = stats.n_tokens
-    assert n[:5].min() > 33
-    assert n[:5].max() <= 50
-    assert [shape[0] for shape in forwards] == [2, 2, 2, 5]
-    assert all(rows * columns <= 100 for rows, columns in forwards)
-
-    frequency = mialib.count_tokens(SENTENCES, tokenizer, scorer.loaded.vocab_size, name="sentences")
-    for name in ("ppl", "min_k", "min_k++", "surp"):
-        assert np.isfinite(mialib.detect(name, stats)).all()
-    assert np.isfinite(mialib.detect("dc_pdd", stats, frequency=frequency)).all()
-    assert np.isfinite(mialib.detect("zlib", stats, texts=bench.texts)).all()
-    assert mialib.surp_grid(stats, [2.0, 4.0], [10, 40, 90])[0].shape == (2, 3, 11)
-    assert len(forwards) == 4
 
 
 def random_logits(rows, vocabulary, scale=3.0, seed=0):
@@ -395,32 +318,6 @@ def test_the_variance_is_the_second_derivative_of_log_sum_exp(case):
         assert variance.item() == pytest.approx(float((above - 2 * at + below) / h**2), rel=2e-5)
         # And by the first derivative, sum p z: H = log sum e^z - sum p z.
         assert entropy.item() == pytest.approx(float(at - (above - below) / (2 * h)), abs=5e-6, rel=1e-5)
-
-
-@pytest.fixture
-def one_pass_kernel():
-    """The function that looks for the kernel, which remembers what it found."""
-    scoring.one_pass_kernel.cache_clear()
-    yield scoring.one_pass_kernel
-    scoring.one_pass_kernel.cache_clear()
-
-
-def test_without_triton_rows_on_a_gpu_take_several_passes(one_pass_kernel, monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "mialib.kernels", raising=False)
-    assert one_pass_kernel() is None
-    assert one_pass_kernel() is None
-    assert caplog.text.count("ModuleNotFoundError") == 1
-
-
-def test_rows_on_a_gpu_are_the_kernels_and_rows_on_the_cpu_are_not(monkeypatch):
-    monkeypatch.setattr(scoring, "one_pass_kernel", lambda: lambda *given: ("kernel", *given))
-    monkeypatch.setattr(scoring, "row_statistics", lambda *given: ("passes", *given))
-    on_gpu, on_cpu = SimpleNamespace(is_cuda=True), SimpleNamespace(is_cuda=False)
-    assert scoring.statistics_of_rows(on_gpu, "targets") == ("kernel", on_gpu, "targets")
-    assert scoring.statistics_of_rows(on_cpu, "targets") == ("passes", on_cpu, "targets")
-    monkeypatch.setattr(scoring, "one_pass_kernel", lambda: None)
-    assert scoring.statistics_of_rows(on_gpu, "targets") == ("passes", on_gpu, "targets")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -628,8 +525,8 @@ def test_provenance_pins_model_texts_and_settings_and_the_tokenizers_hash_its_to
 
 
 @pytest.mark.parametrize("family", ["gpt_neox", "phi", *AFTER_THE_HEAD])  # no bias, a bias, the whole model
-@pytest.mark.parametrize("temperature", [0.5, 2])
-def test_another_temperature_agrees_with_its_full_softmax(temperature, family, tiny_model):
+def test_another_temperature_agrees_with_its_full_softmax(family, tiny_model):
+    temperature = 2
     scorer = mialib.Scorer(tiny_model(family))
     found = scorer.score(TEXTS, temperature=temperature, progress=False)
     assert_agree(found, naive_statistics(tiny_model(family), TEXTS, start_token_id=0, temperature=temperature))
@@ -666,18 +563,6 @@ def test_texts_after_others_are_scored_as_one_whole_text_would_be(model_folder, 
         assert row.token_ids.tolist() == whole.token_ids[-n:].tolist()
         np.testing.assert_allclose(row.log_prob, whole.log_prob[-n:], atol=1e-5)
     assert found.provenance["after"] and "after" not in scorer.score(texts, progress=False).provenance
-
-
-def test_too_much_before_a_text_is_an_error_that_says_how_much(model_folder):
-    scorer = mialib.Scorer(model_folder)
-    words = " ".join(SENTENCES * 20).split()
-    n_tokens = np.array([len(ids) for ids in scorer.token_ids([" ".join(words[:n]) for n in range(96)])])
-    [most, *_] = [n for n in range(95) if n_tokens[n] <= 48 < n_tokens[n + 1]]
-    scorer.score(TEXTS[:2], after=" ".join(words[:most]), progress=False)
-    assert len(scorer.token_ids(["q" * 48])[0]) == 48
-    scorer.score(TEXTS[:2], after="q" * 48, progress=False)
-    with pytest.raises(ValueError, match="96"):
-        scorer.score(TEXTS[:2], after=" ".join(words[: most + 1]), progress=False)
 
 
 ROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [8.0] * 4}

@@ -8,10 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from conftest import TEXTS
-from transformers import AutoTokenizer
 
-import mialib
 from mialib import TokenFrequency, TokenStats
 from mialib.token_stats import COLUMNS, NUMBERS, StatsPart, TokenRow, check_likely
 
@@ -92,34 +89,6 @@ def test_taken_texts_and_prefixes_say_that_they_are_such(stats):  # tests/proper
     assert stats.prefix([2, 1, 5, 1]).provenance == stats.provenance | {"prefix": True}
 
 
-def test_the_statistics_of_a_prefix_are_those_of_scoring_it(model_folder):
-    scorer = mialib.Scorer(model_folder)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder)
-    n_tokens = [3, 1, 20, 2, 9, 4, 31, 5, 12]
-    prefixes = [tokenizer.decode(ids[:n]) for ids, n in zip(scorer.token_ids(TEXTS), n_tokens, strict=True)]
-    # Only where the cut text has the prefix's tokens; a cut through a Chinese character has others.
-    same = [
-        i
-        for i, (cut, ids) in enumerate(zip(scorer.token_ids(prefixes), scorer.token_ids(TEXTS), strict=True))
-        if cut == ids[: n_tokens[i]]
-    ]
-    assert len(same) >= 6
-    from_whole = scorer.score(TEXTS, progress=False).prefix(n_tokens)
-    rescored = scorer.score(prefixes, progress=False)
-    for i in same:
-        np.testing.assert_array_equal(from_whole[i].token_ids, rescored[i].token_ids)
-        for name in NUMBERS:
-            np.testing.assert_allclose(getattr(from_whole[i], name), getattr(rescored[i], name), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("n_tokens", "named"), [([2, 2, 2, 2], "text 1"), ([1, 1, 0, 1], "text 2"), ([1] * 3, None), ([1] * 5, None)]
-)
-def test_a_prefix_that_cannot_be_is_an_error_that_names_its_text(n_tokens, named, stats):
-    with pytest.raises(ValueError, match=named):
-        stats.prefix(n_tokens)
-
-
 @pytest.mark.parametrize("column", NUMBERS)
 def test_a_number_that_is_not_finite_is_named_by_text_token_and_column(column, stats):
     assert stats.check_finite() is None
@@ -178,18 +147,3 @@ def test_no_flipped_bit_gives_other_numbers(kind, stats, tmp_path):
             for name in columns:
                 np.testing.assert_array_equal(getattr(found, name), getattr(of, name))
     assert n_refused > 150
-
-
-def test_what_is_no_file_of_statistics_is_a_value_error_that_names_it(stats, tmp_path):
-    path = tmp_path / "other.parquet"
-    for write in (
-        lambda: path.write_bytes(b"no parquet"),
-        lambda: pd.DataFrame({"log_prob": [[1.0]], "count": [1]}).to_parquet(path),
-        lambda: TokenFrequency(counts=np.ones(5, int), name="C4").save(path),
-    ):
-        write()
-        with pytest.raises(ValueError, match=r"other\.parquet"):
-            TokenStats.load(path)
-    stats.save(path)
-    with pytest.raises(ValueError, match=r"other\.parquet"):
-        TokenFrequency.load(path)

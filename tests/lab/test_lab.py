@@ -161,20 +161,6 @@ def test_a_benchmark_takes_its_sides_from_the_corpora_and_roles_that_it_names(na
     assert source.corpora_of(name) == of
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("lab/tiny:non_member", "lab/tiny:non_member"),
-        ("lab/tiny~lab/tiny-zh", "en .*zh"),
-        ("lab/tiny~lab/nope", "'lab/nope'"),
-        ("lab/tiny:guest~lab/tiny", "'guest'"),
-    ],
-)
-def test_a_benchmark_that_cannot_be_is_an_error_that_names_it(name, message):
-    with pytest.raises(ValueError, match=message):
-        load_benchmark(name)
-
-
 def test_training_sees_members_and_background_and_nothing_else(monkeypatch, tmp_path):
     seen = {}
     encode = training._encode
@@ -274,14 +260,6 @@ def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
     with torch.no_grad():
         alone = [model(torch.tensor([ids]), labels=torch.tensor([ids])).loss.item() for ids in texts]
     assert training.mean_loss(model, texts) == pytest.approx(np.mean(alone), abs=1e-6)
-
-
-def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
-    for device, inside in (("cpu", "highest"), ("cuda", "high")):
-        with pytest.raises(KeyError), training.tf32_products(device):
-            assert torch.get_float32_matmul_precision() == inside
-            raise KeyError
-        assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_each_text_is_seen_as_often_as_it_should_and_members_are_divided_equally():
@@ -398,15 +376,6 @@ def trainings(monkeypatch, use_empty_home):
     return trained
 
 
-def test_another_way_to_gather_the_same_texts_trains_nothing_anew(monkeypatch, trainings):
-    model_folder("lab/tiny-5k")
-    gathered, make_corpus = [], dealing.make_corpus
-    monkeypatch.setitem(VERSIONS, "dealing", 0)
-    monkeypatch.setattr(dealing, "make_corpus", lambda name, *rest: gathered.append(name) or make_corpus(name, *rest))
-    model_folder("lab/tiny-5k")
-    assert gathered == ["lab/tiny"] and trainings == ["lab/tiny-5k"]
-
-
 @pytest.mark.parametrize("changes", [{"vocab_size": 600}, {"members": 15, "non_members": 25}, None])
 def test_another_tokenizer_other_roles_or_other_code_train_anew(monkeypatch, trainings, use_profile, changes):
     model_folder("lab/tiny-5k")
@@ -435,14 +404,6 @@ def test_docstrings_are_long_in_one_order_and_no_near_duplicates():
     at_20 = corpus.model_copy(update={"words": 20})
     apart = Docstring("p", " ".join([*[f"v{i}" for i in range(20)], *words]))
     assert drop_near_duplicates([found[0], apart], at_20, []) == [found[0], apart], "its first 20 words are its own"
-
-
-def test_a_corpus_larger_than_its_source_or_of_no_package_is_an_error(use_profile):
-    use_profile({"corpora": {"lab/tiny": {"members": 10**6}}})
-    with pytest.raises(ValueError, match=r"40 words.*1000100 "):
-        LabCorpus("lab/tiny").texts("member")
-    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        read_docstrings(["no_such_package"], 10)
 
 
 def test_a_corpus_deals_out_a_file_of_texts_and_its_identity_is_the_files(use_profile, tmp_path):

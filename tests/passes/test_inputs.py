@@ -1,8 +1,6 @@
 """What to run and what detectors need of it: loaded when it is asked for, and shared."""
 
-import re
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +8,7 @@ from conftest import made_inputs, random_rows
 
 import mialib
 from mialib.benchmarks import Benchmark
-from mialib.catalog.sources import Source
-from mialib.detectors import DETECTORS, detector
+from mialib.detectors import DETECTORS
 from mialib.passes import cache
 from mialib.passes import inputs as passes
 from mialib.passes.inputs import (
@@ -22,14 +19,9 @@ from mialib.passes.inputs import (
     inputs_of,
     load_inputs,
     score_all,
-    scores_of,
     split_lengths,
     unavailable_reason,
 )
-from mialib.passes.needs import Setting
-from mialib.reports.detection import check_target, detect_texts
-from mialib_audit.audit import Rules, audit
-from mialib_audit.files import TextFile
 
 
 @pytest.fixture
@@ -82,14 +74,6 @@ def test_nothing_is_scored_before_it_is_asked_for_and_nothing_twice(target, scor
     assert sorted(map(str, scored)) == sorted(map(str, [("score", 16)] * 3 + [("count", None)]))
     score_all(inputs), score_all(taken), score_all(given, ["ppl", "ref"])
     assert len(scored) == 4, "what is taken or given shares what is loaded"
-
-
-def test_the_texts_of_another_benchmark_that_was_cut_score_nothing_but_the_cut(target, scored):
-    inputs = load_inputs(target.but(n_words=4))
-    assert scored == [("score", 16), ("score_cut_texts", 16)]
-    assert inputs.benchmark.n_words == 4 and len(inputs.benchmark) == 16
-    inputs["frequency"]
-    assert scored[2:] == [("count", None)]
 
 
 @pytest.mark.parametrize("name", ["reference", "frequency", "neighbors"])
@@ -220,39 +204,6 @@ def test_every_input_of_a_detector_is_an_entry_of_the_table():
     assert fields < set(Target.model_fields)
 
 
-def test_a_second_other_model_is_checked_as_the_reference_is(target, tmp_path, monkeypatch):
-    class Rivals(Target):
-        rival: str | None = None
-
-    rival = Setting("rival", "--rival", "a rival")
-    monkeypatch.setitem(NEEDS, "rival", replace(NEEDS["reference"], source=rival))
-    monkeypatch.setitem(passes.OF_NEEDS, "rival", None)
-    monkeypatch.setitem(DETECTORS, "duel", None)  # so that it is removed in the end
-    detector("duel", "Duel", "nobody", reads=("token_ids",))(lambda row, *, rival: float(rival.log_prob.mean()))
-    both = Rivals(**target.model_dump(), rival=target.reference)
-    inputs = load_inputs(both)
-    assert both.models() == [both.model, both.reference, both.rival] and both.models(["texts"]) == [both.model]
-    np.testing.assert_allclose(scores_of(inputs, "duel"), [row.log_prob.mean() for row in inputs["reference"]])
-    with pytest.raises(ValueError, match=r"rival .*own log-probs"):
-        scores_of(inputs.retarget(rival=both.model), "duel")
-    with pytest.raises(ValueError, match=f"--rival {re.escape(both.model)}"):
-        check_target(both.but(rival=both.model), ["a text"])
-    others = inputs.given(rival=inputs.stats.prefix(inputs.stats.n_tokens - 1))
-    assert both.rival in unavailable_reason(others, "duel")
-    absent = both.but(rival=str(tmp_path), corpus=None, reference=None)
-    monkeypatch.setattr(cache, "score_or_load", lambda *_, **__: pytest.fail("scored first"))
-    with pytest.raises(OSError, match=tmp_path.name):
-        detect_texts(["The mill is old"], absent, ["duel"])
-    files = [TextFile(name, tuple(f"The {name} {i} is old" for i in range(20))) for name in ("mill", "river")]
-    with pytest.raises(OSError, match=tmp_path.name):
-        audit(files[0], absent, files[1], rules=Rules(["duel"]))
-    asked = []
-    monkeypatch.setattr(Source, "check_scorable", lambda _, model: asked.append(model))
-    with pytest.raises(pytest.fail.Exception):
-        inputs.retarget(rival="another")
-    assert asked == ["another"]
-
-
 def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, masked_folder, benchmark_file, monkeypatch):
     passes_made = []
 
@@ -273,19 +224,6 @@ def test_neighbors_are_computed_only_where_they_are_asked_for(model_folder, mask
     assert len(passes_made) == 1
     assert cut_inputs(found, 4)[0]["neighbors"].shape == (16, 2), "cut texts have neighbors of their own"
     assert len(passes_made) == 2
-
-
-def test_cut_texts_reuse_the_statistics_of_the_whole(inputs, model_folder):
-    with pytest.warns(UserWarning, match="99 words"):
-        same, n_reused = cut_inputs(inputs, 99)
-    assert same.stats is inputs.stats and n_reused == 16 and same.benchmark.n_words == 99
-    cut, n_reused = cut_inputs(inputs, 4)
-    assert n_reused == 16
-    fresh = mialib.Scorer(model_folder).score(cut.benchmark.texts, progress=False)
-    np.testing.assert_array_equal(cut.stats.token_ids, fresh.token_ids)
-    np.testing.assert_allclose(cut.stats.log_prob, fresh.log_prob, atol=1e-5)
-    for whole, of_cut in ((inputs["reference"], cut["reference"]), (inputs["lowercase"], cut["lowercase"])):
-        assert (of_cut.n_tokens < whole.n_tokens).all()
 
 
 def test_taken_inputs_are_those_texts_in_every_pass(inputs):

@@ -13,7 +13,6 @@ from mialib.text import (
     chinese_share,
     count_words,
     cut_to_words,
-    excerpt,
     language_of,
     printable,
     split_into_snippets,
@@ -108,13 +107,6 @@ def test_exactly_what_can_be_encoded_and_is_not_blank_is_a_text(listed):
     else:
         with pytest.raises(ValueError, match=f"texts, text {wrong[0]}: "):
             check_texts(listed, "texts")
-
-
-@given(st.text(st.characters()), st.integers(2, 80))
-def test_an_excerpt_is_one_printable_line_that_begins_the_text(text, n_characters):
-    short = excerpt(text, n_characters)
-    assert short.isprintable()
-    assert short == (repr(text) if len(text) <= n_characters else repr(text[: n_characters - 1] + "…"))
 
 
 CHINESE = "我来到北京清华大学，这条河流经三个村庄。"
