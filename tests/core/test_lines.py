@@ -7,7 +7,6 @@ import pytest
 
 import mialib
 from mialib import progress
-from mialib.progress import line_clock
 from mialib.progress import progress as progress_of
 
 
@@ -26,11 +25,14 @@ def test_a_duration_in_words(seconds, said):
     assert progress.in_words(seconds) == said
 
 
-def test_the_first_line_comes_after_ten_seconds_and_then_they_become_rare(clock):
-    is_time, said = line_clock(), []
-    for second in range(7200):
-        clock["now"] = 1000.0 + second
-        said += [second] if is_time() else []
+def test_the_first_line_comes_after_ten_seconds_and_then_they_become_rare(clock, caplog):
+    caplog.set_level(logging.INFO)
+    said = []
+    with progress_of("lab/en", dict.fromkeys(range(7201), 1)) as tell:
+        for second in range(7200):
+            clock["now"] = 1000.0 + second
+            tell([second], 1)
+            said += [second] * (len(caplog.records) - len(said))
     assert said[:3] == [10, 70, 140] and 12 < len(said) < 20
     pauses = [later - earlier for earlier, later in pairwise(said)]
     assert pauses == sorted(pauses) and pauses[0] == 60 and pauses[-1] == 600
