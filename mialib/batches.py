@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 PADDING_SHARE = 0.25  # of a row, at most
 FREE_PADDING = 64  # tokens: they cost less than another pass over the weights of half a billion parameters on two cores
-PIECE_CHARACTERS = 2**20  # of a text, tokenized at once, in some 170 bytes a character
-SEAM_CHARACTERS = 1000  # on each side of a border between pieces: no token and no merge of tokens reaches so far
 CHARACTERS_A_TOKEN = 4  # a guess, for English
 STRETCHES = 8  # of texts of similar length that each part of a pass has: parts take about equally long
 SECONDS_A_PART = 10.0  # of work: an interruption costs no more, except for one batch
@@ -29,32 +27,10 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
     return tokenizer(list(texts), return_attention_mask=False, **options)["input_ids"] if texts else []
 
 
-def encode_beginning(tokenizer: PreTrainedTokenizerBase, text: str, n_tokens: int) -> tuple[list[int], int]:
-    """The first `n_tokens` ids of a text of any length, and how many it has in all, tokenized in pieces."""
-    size = PIECE_CHARACTERS
-    while len(beginning := encode(tokenizer, [text[:size]])[0]) < n_tokens + SEAM_CHARACTERS and size < len(text):
-        size *= 4
-    if size >= len(text):
-        return beginning[:n_tokens], len(beginning)
-    borders = range(size, len(text), PIECE_CHARACTERS)
-    n_all = len(beginning) + sum(len(encode(tokenizer, [text[at : at + PIECE_CHARACTERS]])[0]) for at in borders)
-    for at in borders:  # which may cut a token in two, so the characters around are counted again
-        before, after = text[at - SEAM_CHARACTERS : at], text[at : at + SEAM_CHARACTERS]
-        whole, *halves = map(len, encode(tokenizer, [before + after, before, after]))
-        n_all += whole - sum(halves)
-    return beginning[:n_tokens], n_all
-
-
 def n_unread(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: Sequence[int]) -> int:
     """How many of a text's characters come after these tokens, its first; -1 where the tokenizer does not say."""
-    n_characters = 0
-    while tokenizer.is_fast and n_characters < len(text):  # of a long text no more is tokenized than is needed
-        n_characters = 2 * max(n_characters, CHARACTERS_A_TOKEN * len(token_ids))
-        ids, ends = encode_with_ends(tokenizer, text[:n_characters])
-        is_enough = len(ids) >= len(token_ids) + SEAM_CHARACTERS or n_characters >= len(text)
-        if is_enough and ids[: len(token_ids)] == list(token_ids):
-            return len(text) - max(ends[: len(token_ids)])
-    return -1
+    ids, ends = encode_with_ends(tokenizer, text) if tokenizer.is_fast else ([], [])
+    return len(text) - max(ends[: len(token_ids)]) if token_ids and ids[: len(token_ids)] == list(token_ids) else -1
 
 
 def encode_with_ends(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[int]]:

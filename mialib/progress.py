@@ -16,21 +16,6 @@ logger = logging.getLogger(__name__)
 FIRST_LINE, SHORTEST_PAUSE, LONGEST_PAUSE = 10.0, 60.0, 600.0  # seconds
 
 
-def line_clock() -> Callable[[], bool]:
-    """A function that says whether it is time for a line: after ten seconds, then more and more rarely."""
-    began, next_line = time.monotonic(), FIRST_LINE
-
-    def is_time() -> bool:
-        nonlocal next_line
-        seconds = time.monotonic() - began
-        if seconds < next_line:
-            return False
-        next_line = seconds + min(max(seconds, SHORTEST_PAUSE), LONGEST_PAUSE)
-        return True
-
-    return is_time
-
-
 @contextmanager
 def progress(name: str, sizes: Mapping[int, int], shown: bool = True) -> Iterator[Callable[..., None]]:
     """Show how far a computation over texts is; `sizes` says about how long each takes, by its number.
@@ -39,19 +24,20 @@ def progress(name: str, sizes: Mapping[int, int], shown: bool = True) -> Iterato
     that were scored for it, 0 where all is from an earlier run, and None where tokens are not what is counted.
     """
     n_done = n_tokens = size_done = 0
-    size_left, began, is_time = sum(sizes.values()), time.monotonic(), line_clock()
+    size_left, began, next_line = sum(sizes.values()), time.monotonic(), FIRST_LINE
     # disable=None shows a bar in a terminal only. A page or a log would keep each refresh as a line of its own.
     bar = tqdm(total=len(sizes), unit="text", desc=printable(name), disable=None if shown else True)
 
     def tell(numbers: Sequence[int], tokens: int | None = None) -> None:
-        nonlocal n_done, n_tokens, size_done, size_left
+        nonlocal n_done, n_tokens, size_done, size_left, next_line
         bar.update(len(numbers))
         n_done, size = n_done + len(numbers), sum(sizes[i] for i in numbers)
         size_left -= size
         if tokens != 0:
             size_done, n_tokens = size_done + size, n_tokens + (tokens or 0)
-        if shown and bar.disable and size_done and size_left > 0 and is_time():
-            seconds = time.monotonic() - began
+        seconds = time.monotonic() - began
+        if shown and bar.disable and size_done and size_left > 0 and seconds >= next_line:
+            next_line = seconds + min(max(seconds, SHORTEST_PAUSE), LONGEST_PAUSE)  # more and more rarely
             speed = f", {n_tokens / seconds:,.0f} tokens a second" if n_tokens else ""
             left = in_words(seconds * size_left / size_done)
             logger.info("%s: %d of %d texts%s, about %s left", name, n_done, len(sizes), speed, left)

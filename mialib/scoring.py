@@ -28,9 +28,7 @@ from numpy.typing import NDArray
 from mialib.batches import (
     CHARACTERS_A_TOKEN,
     FREE_PADDING,
-    PIECE_CHARACTERS,
     encode,
-    encode_beginning,
     in_parts,
     longest_first,
     n_unread,
@@ -192,7 +190,7 @@ class LoadedScorer:
         temperature: float = 1.0,
         part: tuple[int, int] | None = None,
         progress: bool = True,
-        found: Iterable[StatsPart] | None = None,
+        found: Iterable[StatsPart] = (),
         save: Callable[[StatsPart], None] | None = None,
     ) -> TokenStats:
         """Token statistics of each of N texts, in the order given.
@@ -203,8 +201,8 @@ class LoadedScorer:
           whole batches of the whole pass: those that begin with a text that `batches.part_of_each` gives it. The texts'
           numbers are `provenance["numbers"]`. Where memory is short batches are others, and parts may leave texts out.
         - `progress` shows a bar in a terminal, and logs a line now and then where there is none.
-        - `save` and `found` are for long passes: `save` is called with each part once it is scored; `found` gives all
-          saved parts, as often as it is read, those of an earlier run of the same texts too. They are not scored again.
+        - `save` is called with each part of a long pass once it is scored. `found` are those that an earlier run of the
+          same texts saved; they are not scored again.
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
         ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
@@ -213,29 +211,25 @@ class LoadedScorer:
         if not 0 < temperature < math.inf:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
         texts = check_texts(texts, "texts to score")
-        earlier = list(found or ()) if save is None or found is None else found
+        done = list(found)
         number, n_parts = part or (1, 1)
         is_own, is_scored = part_of_each(texts, n_parts) == number, np.zeros(len(texts), bool)
-        for numbers, _ in earlier:
+        for numbers, _ in done:
             is_scored[numbers] = True
-        held: list[StatsPart] = []  # parts that are not saved
         longest = CHARACTERS_A_TOKEN * self.loaded.max_tokens
         sizes = {i: min(len(texts[i]), longest) for i in np.flatnonzero(is_own).tolist()}
         with self._turn, progress_of(self.loaded.name, sizes, progress) as tell:
             for some in in_parts(self._batches(texts, after, temperature, is_own, is_scored, tell)):
                 numbers = np.sort(np.concatenate([batch.numbers for batch in some]))
                 is_scored[numbers] = True
-                part_stats, is_last = StatsPart(numbers, TokenStats.joined(some, provenance={})), bool(is_scored.all())
-                if save and not is_last:
-                    save(part_stats)
-                if earlier is not found or is_last:
-                    held.append(part_stats)
+                done.append(StatsPart(numbers, TokenStats.joined(some, provenance={})))
+                if save and not is_scored.all():
+                    save(done[-1])
         provenance = self.provenance(texts)
         provenance |= {"after": hash_texts([after])} if after else {}
         provenance |= {"temperature": temperature} if temperature != 1 else {}
         provenance |= {"numbers": np.flatnonzero(is_scored).tolist()} if part else {}
-        stats = TokenStats.joined(earlier, held, provenance=provenance)
-        assert len(stats) == is_scored.sum(), "`found` does not give all parts that were saved"
+        stats = TokenStats.joined(done, provenance=provenance)
         self.warn_of_cut(stats.n_cut)
         return stats
 
@@ -337,13 +331,9 @@ class LoadedScorer:
         """
         start, n_embedded = [*self.loaded.start_token_ids, *before], self.loaded.n_embedded
         longest = self.loaded.max_tokens + 1 - len(start)
-        at_once = [i for i in numbers if len(texts[i]) <= PIECE_CHARACTERS]
-        whole = dict(zip(at_once, self.token_ids([texts[i] for i in at_once]), strict=True))
         token_ids, n_cut = [], []
-        for i in numbers:
-            ids = whole.get(i)
-            ids, n = (ids, len(ids)) if ids else encode_beginning(self.loaded.tokenizer, texts[i], longest)
-            if n < (1 if self.loaded.start_token_ids else 2):
+        for i, ids in zip(numbers, self.token_ids([texts[i] for i in numbers]), strict=True):
+            if (n := len(ids)) < (1 if self.loaded.start_token_ids else 2):
                 why = "" if self.loaded.start_token_ids else " and no start token is prepended"
                 raise ValueError(
                     f"text {i} has {n} token{'s' * (not n)}{why}, so nothing can be scored: {excerpt(texts[i])}"

@@ -12,9 +12,8 @@ ragged: flat columns and one offset a text.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -28,7 +27,6 @@ NUMBERS = ("log_prob", "entropy", "log_prob_var", "top_log_prob")  # of a token
 COLUMNS: dict[str, type[np.int32 | np.float32]] = {"token_ids": np.int32, **dict.fromkeys(NUMBERS, np.float32)}
 FORMAT = 2  # of a file
 LEAST_LIKELY = -50.0  # a mean log-prob, nats: even a model that is sure of other texts gives more
-TEXTS_AT_ONCE, TEXTS_A_GROUP = 1024, 65_536  # read, and stored: a file's own copy of a column is never whole in memory
 
 
 class TokenRow(NamedTuple):
@@ -39,11 +37,6 @@ class TokenRow(NamedTuple):
     entropy: NDArray[np.float32]  #: nats
     log_prob_var: NDArray[np.float32]  #: nats^2
     top_log_prob: NDArray[np.float32]  #: nats
-
-
-def _empty_columns(n_tokens: int) -> dict[str, NDArray[Any]]:
-    """The columns of a table, (tokens,) each, to be filled."""
-    return {name: np.empty(n_tokens, dtype) for name, dtype in COLUMNS.items()}
 
 
 def check_known(columns: Iterable[str], lacks: Mapping[str, str], what: str) -> None:
@@ -153,28 +146,14 @@ class TokenStats(Sequence[TokenRow]):
         return cls(**columns, offsets=offsets, n_cut=cut, provenance=provenance, n_unread=unread)
 
     @classmethod
-    def joined(cls, *parts: Iterable["StatsPart"], provenance: dict[str, Any]) -> Self:
-        """Join the texts of parts to one table, in the order of their numbers; of a repeated text the first is taken.
-
-        The parts are read twice, first for their sizes, so that those on a disk are never in memory all at once.
-        """
-        sizes = [(of.numbers, of.stats.n_tokens, of.stats.n_cut, of.stats.n_unread) for of in chain(*parts)]
-        if not sizes:
-            return cls.from_rows([], provenance=provenance)
-        numbers, lengths, *cut = map(np.concatenate, zip(*sizes, strict=True))  # (rows of all parts,) each
-        texts, first = np.unique(numbers, return_index=True)  # (N,) each: the texts, and the first row of each
-        offsets = np.concatenate([[0], np.cumsum(lengths[first])])  # (N + 1,)
-        columns = _empty_columns(int(offsets[-1]))
-        is_filled = np.zeros(len(texts), bool)
-        for part in chain(*parts):
-            for i, row in zip(np.searchsorted(texts, part.numbers), part.stats, strict=True):
-                if not is_filled[i]:
-                    for column, of_text in zip(columns.values(), row, strict=True):
-                        column[offsets[i] : offsets[i + 1]] = of_text
-                    is_filled[i] = True
-        assert is_filled.all(), "parts give fewer texts the second time that they are read"
-        n_cut, n_unread = (of_rows[first] for of_rows in cut)
-        return cls(**columns, offsets=offsets, n_cut=n_cut, provenance=provenance, n_unread=n_unread)
+    def joined(cls, parts: Iterable["StatsPart"], provenance: dict[str, Any]) -> Self:
+        """Join the texts of parts to one table, in the order of their numbers; of a repeated text, the first."""
+        by_number: dict[int, tuple[TokenRow, int, int]] = {}
+        for numbers, stats in parts:
+            for number, *of_text in zip(numbers.tolist(), stats, stats.n_cut, stats.n_unread, strict=True):
+                by_number.setdefault(number, tuple(of_text))
+        rows, n_cut, n_unread = zip(*(by_number[n] for n in sorted(by_number)), strict=True) if by_number else ((),) * 3
+        return cls.from_rows(rows, n_cut=n_cut, n_unread=n_unread, provenance=provenance)
 
     def prefix(self, n_tokens: ArrayLike) -> Self:
         """The statistics of each text's first `n_tokens[i]` tokens, (N,); ValueError where these are not all scored."""
@@ -201,8 +180,7 @@ class TokenStats(Sequence[TokenRow]):
         table = pa.table(columns | {"n_cut": self.n_cut, "n_unread": self.n_unread})
         table = table.replace_schema_metadata({"mialib": header})
         with atomic_path(path) as temporary:
-            written = {"compression": "zstd", "write_page_checksum": True, "row_group_size": TEXTS_A_GROUP}
-            pq.write_table(table, temporary, **written)
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -214,22 +192,13 @@ class TokenStats(Sequence[TokenRow]):
             if header.get("format") != FORMAT:
                 raise ValueError(f"{path}: token statistics of format {header.get('format')}, not {FORMAT}")
 
-            def entries(name: str) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-                """Of some texts at a time, a column's entries, and how many each text has."""
-                for batch in file.iter_batches(TEXTS_AT_ONCE, columns=[name]):
-                    yield batch.column(0).flatten().to_numpy(), batch.column(0).value_lengths().to_numpy()
-
-            n_tokens = np.concatenate([np.empty(0, np.int64), *(lengths for _, lengths in entries("log_prob"))])  # (N,)
-            offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)  # (N + 1,)
-            columns = _empty_columns(int(offsets[-1]))
-            for name, column in columns.items():
-                text = 0
-                for numbers, lengths in entries(name):
-                    column[offsets[text] : offsets[text + len(lengths)]] = numbers
-                    text += len(lengths)
-            names = [name for name in ("n_cut", "n_unread") if name in file.schema_arrow.names]  # older files lack one
-            cut = {name: file.read([name]).column(name).to_numpy().astype(np.int32) for name in names}  # (N,) each
-            return cls(**columns, offsets=offsets, **cut, provenance=header["provenance"])
+            table = file.read(use_threads=False)
+            lists = {name: table[name].combine_chunks() for name in COLUMNS}
+            offsets = np.cumsum([0, *lists["log_prob"].value_lengths().to_numpy()])  # (N + 1,)
+            numbers = {name: column.flatten().to_numpy() for name, column in lists.items()}  # (tokens,) each
+            names = {"n_cut", "n_unread"} & {*table.column_names}  # older files lack one
+            cut = {name: table[name].to_numpy().astype(np.int32) for name in names}  # (N,) each
+            return cls(**numbers, offsets=offsets, **cut, provenance=header["provenance"])
 
 
 class StatsPart(NamedTuple):

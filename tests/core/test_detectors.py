@@ -13,7 +13,6 @@ from conftest import SENTENCES, TEXTS, random_rows
 import mialib
 from mialib import DETECTORS, TokenFrequency, TokenStats, detect, surp_grid
 from mialib.detectors import grid_candidates, lowest_indices, lowest_mean
-from mialib.detectors.papers import percentile
 from mialib.token_stats import NUMBERS, TokenRow
 
 VOCABULARY = 50
@@ -370,13 +369,6 @@ FIVE = {"log_prob": [-1, -2, -3, -4, -5], "entropy": [0.5, 0.5, 0.5, 3.0, 1.0]}
 )
 def test_surp_by_hand(options, expected):
     assert detect("surp", table(**FIVE), **options)[0] == expected
-
-
-def test_percentiles_are_numpys_to_the_last_bit():
-    rng = np.random.default_rng(0)
-    for n in range(1, 300):
-        values, k = -rng.exponential(3, n), np.append(rng.uniform(0, 100, 20), [0, 50, 100])
-        assert np.array_equal(percentile(values, k), np.percentile(values, k))
 
 
 def test_surp_of_a_text_whose_lowest_log_probs_tie_has_no_surprising_token():
