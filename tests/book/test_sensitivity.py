@@ -1,7 +1,6 @@
 """Other readings: every formula of the page by hand on a small case, and ours as `detect` gives it."""
 
 import zlib
-from functools import partial
 
 import matplotlib
 import numpy as np
@@ -12,14 +11,11 @@ from page_code import functions_of
 
 matplotlib.use("Agg")
 
-from mialib import metrics
-from mialib.attacks.probe import collect, fit_probe, probe_scores
 from mialib.catalog.loading import Scorer
 from mialib.detectors import DETECTORS, detect
 from mialib.frequency import TokenFrequency
 from mialib.metrics import auc, auc_interval, tpr_at_fpr
 from mialib.passes.inputs import Target, load_inputs
-from replication.builders.unseen import unseen_texts
 from replication.studies import sensitivity
 from replication.studies.other_passes import other_statistics
 from replication.studies.sensitivity import Setup
@@ -72,18 +68,16 @@ TIED = (np.array([9.0, 8.0, 8.0, 1.5]), np.array([8.0, 8.0, 7, 6, 5, 4, 3, 2, 1,
     ],
 )
 def test_rules_by_hand_where_scores_tie(rule, expected):
-    assert rule(*sensitivity.roc_points(*TIED)) == pytest.approx(expected)
+    labels = np.repeat([1, 0], [len(of) for of in TIED])
+    assert sensitivity.height(labels, np.concatenate(TIED), rule) == pytest.approx(expected)
 
 
-def test_our_rule_and_its_roc_are_those_of_metrics():
+def test_our_rule_is_that_of_metrics():
     rng = np.random.default_rng(0)
     labels, scores = rng.permutation(np.repeat([0, 1], [60, 45])), rng.integers(0, 12, 105).astype(float)
-    members, non_members = scores[labels == 1], scores[labels == 0]
-    for found, expected in zip(sensitivity.roc_points(members, non_members), metrics.roc(labels, scores), strict=False):
-        np.testing.assert_allclose(found, expected, atol=1e-12)
-    points = sensitivity.roc_points(members, non_members)
-    assert sensitivity.at_most(*points) == pytest.approx(tpr_at_fpr(labels, scores))
-    assert PAGE["non_members_found"](*points) == pytest.approx(tpr_at_fpr(1 - labels, -scores))
+    assert sensitivity.height(labels, scores, sensitivity.at_most) == pytest.approx(tpr_at_fpr(labels, scores))
+    flipped = sensitivity.height(labels, scores, PAGE["non_members_found"])
+    assert flipped == pytest.approx(tpr_at_fpr(1 - labels, -scores))
 
 
 def noisy(seed=0, n=120):
@@ -103,30 +97,10 @@ def test_a_difference_of_aucs_or_tprs_is_the_same_by_both_ways():
     assert whole.estimate == pytest.approx(auc(labels, other) - auc(labels, ours))
     middle = np.where(np.arange(600) == np.argsort(other)[300], np.nan, other)
     assert ends(sensitivity.compare_aucs(labels, middle, ours)) == pytest.approx(ends(whole), abs=0.002)
-    labels, ours, other, _ = noisy(n=600)
     as_itself = sensitivity.compare_tprs(labels, other, ours)
     renamed = sensitivity.compare_tprs(labels, other, ours, lambda *points: sensitivity.at_most(*points))
-    assert ends(renamed) == pytest.approx(ends(as_itself), abs=0.02)
+    assert as_itself.low < as_itself.estimate < as_itself.high and np.isnan(renamed.low)
     assert as_itself.estimate == renamed.estimate == tpr_at_fpr(labels, other) - tpr_at_fpr(labels, ours)
-
-
-def test_the_bootstrap_is_one_resample_at_a_time(monkeypatch):
-    monkeypatch.setattr(sensitivity, "N_RESAMPLES", 20)
-    labels, ours, other, _ = noisy(n=300)
-    other, rng, differences = np.where(np.arange(300) % 7, other.round(1), np.nan), np.random.default_rng(0), []
-    sides = [(of[labels == 1], of[labels == 0]) for of in (other, ours)]
-    for at in range(21):
-        draws = [rng.choice(len(of), len(of)) if at else np.arange(len(of)) for of in sides[0]]
-        (members, non_members), whole = ([of[i] for of, i in zip(side, draws, strict=True)] for side in sides)
-        left = members[~np.isnan(members)], non_members[~np.isnan(non_members)]
-        rates = [
-            PAGE["interpolated"](*sensitivity.roc_points(*left)),
-            sensitivity.at_most(*sensitivity.roc_points(*whole)),
-        ]
-        differences.append(rates[0] - rates[1])
-    expected = metrics.compared(differences[0], np.var(differences[1:], ddof=1), (len(sides[0][0]), len(sides[0][1])))
-    found = sensitivity.compare_tprs(labels, other, ours, PAGE["interpolated"])
-    assert ends(found) == pytest.approx(ends(expected.difference), abs=1e-12)
 
 
 def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_bootstraps():
@@ -143,7 +117,6 @@ def test_dropped_texts_the_difference_is_of_two_numbers_and_its_interval_a_boots
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * np.std(drawn), rel=0.12)
     tpr = sensitivity.compare_tprs(labels, other, ours)
     assert tpr.estimate == pytest.approx(tpr_at_fpr(labels[kept], other[kept]) - tpr_at_fpr(labels, ours))
-    assert tpr.low <= tpr.estimate <= tpr.high
 
 
 def test_min_k_by_hand_rounded_three_ways_and_nan_of_an_empty_set():
@@ -155,8 +128,8 @@ def test_min_k_by_hand_rounded_three_ways_and_nan_of_an_empty_set():
     texts, other = PAGE["min_k_of"](setup.whole, np.floor)
     np.testing.assert_allclose(other["min_k"], [np.nan, -4, -8, -9.5])
     np.testing.assert_allclose(texts.ours["min_k"], [-3, -4, -8, -9.5])
-    [found] = sensitivity.compare_reading(setup, reading("k% of n tokens: ⌈nk/100⌉ (whole"))
-    assert (found.n_changed, found.n_dropped, found.n_texts) == (2, 0, 4), "9 tokens make two, 11 three"
+    ceiled = PAGE["min_k_of"](setup.whole, np.ceil)[1]["min_k"]
+    assert (ceiled != texts.ours["min_k"]).sum() == 2, "9 tokens make two, 11 three"
 
 
 def test_zlib_and_the_literal_equations_by_hand(inputs):
@@ -181,9 +154,6 @@ def test_another_base_padding_and_no_surprise_by_hand(inputs):
         found = scores_of(f"DC-PDD, logarithm: {beginning}", Setup(inputs))
         same = detect("dc_pdd", inputs.stats, frequency=frequency, a=0.01 * np.log(base)) / np.log(base)
         np.testing.assert_allclose(found, same)
-    counts = np.array([8, 0, 1, 0])
-    expected = np.log(np.array([9, 1, 2, 1]) / (9 + 2))
-    np.testing.assert_allclose(sensitivity.smoothed(counts, np.count_nonzero(counts)), expected)
     texts = [np.array([-1.0, -2.0]), np.array([-1.0, -2.0, -3.0]), np.array([-4.0])]
     found = sensitivity.padding_counted(texts, [-9.0, -9.0, -9.0], 50, batch=2)
     assert found.tolist() == [-9, -3, -4], "one of 3 tokens, one of 3 without padding, alone in its batch"
@@ -193,33 +163,7 @@ def test_another_base_padding_and_no_surprise_by_hand(inputs):
     assert setup.whole.ours["surp"][0] == 0
 
 
-def test_the_probes_other_readings_are_of_the_same_activations(inputs):
-    setup = Setup(inputs, unseen="apart", n_training=12)
-    texts, _ = reading("probe, standardization").scores(setup)
-    ours = texts.ours["Probe"]
-    np.testing.assert_array_equal(scores_of("probe, decision", setup), -ours)
-    same = sensitivity.other_probe(setup, partial(sensitivity.penalized, C=1.0))[1]["Probe"]
-    np.testing.assert_allclose(same, ours)
-    assert not np.allclose(scores_of("probe, L2 penalty: C = 0.01", setup), ours)
-    left, unseen = unseen_texts(inputs.benchmark, {"real": "apart"}, 12)
-    rest = inputs.take(left, "rest")
-    collected = collect(inputs.target.model, rest.texts, unseen["real"])
-    of_proxy = next(iter(collected.proxies.values()))
-    test = probe_scores(inputs.target.model, rest.texts, rest.labels, unseen["real"]).test
-    expected = fit_probe(of_proxy[-1], collected.coin).decision_function(collected.target[-1].astype(float))
-    np.testing.assert_allclose(scores_of("probe, learning rate", setup), expected[test])
-
-
-def test_dc_pdd_of_raw_counts_and_of_documents_by_hand(inputs, tmp_path):
-    corpus = tmp_path / "few.txt"
-    corpus.write_text("mill mill mill mill\nthe mill\n")
-    inputs = inputs.retarget(corpus=str(corpus))
-    found = scores_of("DC-PDD, frequency: documents", Setup(inputs))
-    ids = [set(ids) for ids in Scorer(inputs.target.model).token_ids(["mill mill mill mill", "the mill"])]
-    counts = np.array([sum(v in of for of in ids) for v in range(len(inputs["frequency"].counts))])
-    assert counts.sum() < inputs["frequency"].counts.sum()
-    expected = detect("dc_pdd", inputs.stats, frequency=TokenFrequency(counts, "documents"))
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+def test_dc_pdd_of_raw_counts_by_hand():
     rows = [made_row(np.log([0.5, 0.25]), [1, 1]), made_row(np.log([0.5]), [1])]
     inputs = made_inputs(rows, [1, 0]).given(frequency=TokenFrequency(np.array([3, 0, 0]), "made"))
     found = scores_of("DC-PDD, frequency: raw", Setup(inputs))
@@ -291,19 +235,18 @@ def test_a_function_of_another_pass_reads_nothing_that_may_change_around_it(inpu
 
 def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(inputs, monkeypatch):
     monkeypatch.setattr(sensitivity, "N_RESAMPLES", 40)
-    setup = Setup(inputs, n_words=8, cut_words=6, unseen="apart", n_training=12)
+    setup = Setup(inputs, n_words=8, cut_words=6)
     found = measure_all(setup)
-    assert len({f.reading.choice for f in found}) == 20 and {f.reading for f in found} == set(READINGS)
+    assert len({f.reading.choice for f in found}) == 15 and {f.reading for f in found} == set(READINGS)
     for f in found:
         if f.why:
             assert f.why[0].islower() or f.why[0].isdigit()
             continue
-        of_tpr = [f.tpr.low, f.tpr.estimate, f.tpr.high] if f.tpr else []
-        assert of_tpr or (f.tpr_needs == "needs 20" and f.n_texts < 64), "the probe's own test texts"
-        numbers = [f.auc.low, f.auc.high, *of_tpr, *(i.estimate for i in f.aucs)]
-        assert np.isfinite(numbers).all() and 1 <= min(f.places) <= max(f.places) <= f.n_detectors
+        numbers = [f.auc.low, f.auc.high, f.tpr.estimate, *(i.estimate for i in f.aucs)]
+        assert np.isfinite(numbers).all() and 1 <= min(f.places) <= max(f.places) <= 8
+        assert np.isnan(f.tpr.low) or f.reading.rule is sensitivity.at_most
         assert f.auc.estimate == pytest.approx(f.aucs[1].estimate - f.aucs[0].estimate)
-    whole = [f for f in found if f.n_texts == len(inputs.labels) and f.reading.choice in ("sign", "precision")]
+    whole = [f for f in found if f.reading.choice in ("sign", "precision")]
     assert {f.detector for f in whole} >= {"ppl", "lowercase", "zlib", "ref", "min_k", "min_k++", "dc_pdd", "surp"}
     for f in whole:
         scores = detect(f.detector, inputs.stats, **{need: inputs[need] for need in DETECTORS[f.detector].needs})

@@ -16,12 +16,12 @@ from replication.studies import sensitivity
 def test_the_readings_of_a_text_by_hand():
     rows = [made_row([-3, -4, -3, -1], [1, 9, 1, 1]), made_row([-2, -2], [1, 1])]
 
-    def scores(is_low, empty=0.0):
-        return [sensitivity.surp(row, is_low, empty, k=50) for row in rows]
+    def scores(**how):
+        return [sensitivity.surp(row, k=50, **how) for row in rows]
 
-    # Of the low ones only those of little entropy: none, the first -3, both -3. By rank the first -2 is low too.
-    assert scores("below the percentile") == [0, 0] and scores("below the percentile", -100) == [-100, -100]
-    assert scores("lowest by rank") == [-3, -2] and scores("low in the range") == [-3, 0]
+    # Of the low ones only those of little entropy: none, both -3.
+    assert scores() == [0, 0] and scores(empty=-100.0) == [-100, -100]
+    assert scores(of_range=True) == [-3, 0]
 
 
 def test_the_pages_grid_is_the_librarys_at_a_rounded_entropy():

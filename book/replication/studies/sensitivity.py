@@ -3,15 +3,14 @@
 Setup(inputs)                     one target: its texts whole and cut, each with every detector's scores (Texts)
 Reading(choice, words, scores)    what others do: other scores, or another rule for the TPR
 readings()                        those of this module; the page `sensitivity` adds its own
-compare_reading(setup, reading)   differences of AUC and TPR with intervals, texts touched, places among detectors
+compare_reading(setup, reading)   differences of AUC and TPR with intervals, and places among detectors
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 from zlib import compress
 
@@ -19,17 +18,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pandas.io.formats.style import Styler
-from scipy.stats import kendalltau, norm
-from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from scipy.stats import norm
 from torch import Tensor
 
 from mialib import metrics
-from mialib.attacks.probe import Collected, ProbeScores, choose_probe, collect, fit_probes, probe_candidates
-from mialib.batches import encode
-from mialib.catalog.corpora import HUB_CORPORA, reference_texts, split_prefix
 from mialib.catalog.models import load_tokenizer
 from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import Interval, split_scores
@@ -37,8 +29,7 @@ from mialib.passes.cache import score_or_load
 from mialib.passes.inputs import PASSES as INPUT_PASSES
 from mialib.passes.inputs import Inputs, cut_inputs, score_all, split_lengths, unavailable_reason
 from mialib.token_stats import TokenRow, TokenStats
-from replication.builders.unseen import unseen_texts
-from replication.results import DASH, Result, label_of, needs_more, unbroken
+from replication.results import Result, label_of, needs_more, unbroken
 from replication.studies.other_passes import other_statistics
 from replication.tables import small
 
@@ -61,33 +52,6 @@ class NotApplicable(ValueError):
 def at_most(fpr: FloatArray, tpr: FloatArray) -> float:
     """Ours, `metrics.tpr_at_fpr`: the largest TPR of a threshold whose FPR is at most 5%."""
     return float(tpr[fpr <= FPR + 1e-12].max())
-
-
-def roc_points(members: FloatArray, non_members: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """FPR and TPR of every threshold, as `metrics.roc` gives them."""
-    as_they_are = (np.ones((1, len(of)), int) for of in (members, non_members))
-    [points] = resampled_roc_points(members, non_members, *as_they_are)
-    return points
-
-
-def resampled_roc_points(
-    members: FloatArray, non_members: FloatArray, times_members: NDArray[np.integer], times_others: NDArray[np.integer]
-) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """FPR and TPR of every threshold in each of R resamples: members (m,) drawn `times_members` (R, m), others alike.
-
-    NotApplicable where a resample holds none of a class.
-    """
-    thresholds = np.unique(np.concatenate([members, non_members]))[::-1]
-    shares = []
-    for scores, times in ((non_members, times_others), (members, times_members)):
-        if not times.any(axis=1).all():
-            raise NotApplicable("so few texts of a class are scored that a resample holds none")
-        order = np.argsort(-scores)
-        n_above = np.cumsum(times[:, order], axis=1)  # drawn texts, from the highest score down
-        n_scores = np.searchsorted(-scores[order], -thresholds, side="right")  # at or above each threshold, one or more
-        n_above = np.hstack([np.zeros((len(times), 1), int), n_above])[:, np.append(0, n_scores)]
-        shares.append(n_above / n_above[:, -1:])  # counts before shares: 1 - 475 / 500 is a little over 0.05
-    yield from zip(*shares, strict=True)
 
 
 # --- paired differences, where a reading may give some texts no score ---
@@ -122,32 +86,23 @@ def compare_aucs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike) -> Interv
 def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rule = at_most) -> Interval:
     """TPR at 5% FPR of `other` by a rule, on the texts that it scores, minus that of `ours` by ours, paired.
 
-    `metrics.compare_tpr_at_fpr` where scores alone differ, else a bootstrap like it, with two ROC curves each time.
+    Where more than the scores differs, in the rule or in the texts, the interval's ends are NaN.
     """
     labels, other, ours = np.asarray(labels), np.asarray(other, np.float64), np.asarray(ours, np.float64)
     if rule is at_most and not np.isnan(other).any():
         return metrics.compare_tpr_at_fpr(labels, other, ours, FPR, n_resamples=N_RESAMPLES).difference
-    our_sides = split_scores(labels, ours)
-    n_texts = len(our_sides[0]), len(our_sides[1])
-    sides = [other[labels == label] for label in (1, 0)]
-    is_scored = [~np.isnan(scores) for scores in sides]
-    times = _drawn_texts(n_texts, N_RESAMPLES)
-    left = [scores[of] for scores, of in zip(sides, is_scored, strict=True)]
-    points = resampled_roc_points(*left, *(drawn[:, of] for drawn, of in zip(times, is_scored, strict=True)))
-    theirs = np.array([rule(*of) for of in points])
-    difference, *resampled = theirs - metrics.resampled_tprs(*our_sides, *times, FPR)
-    return metrics.compared(float(difference), float(np.var(resampled, ddof=1)), n_texts).difference
+    difference = height(labels, other, rule) - metrics.tpr_at_fpr(labels, ours, FPR)
+    return Interval(difference, np.nan, np.nan)
 
 
-@lru_cache(maxsize=1)
-def _drawn_texts(n_texts: tuple[int, int], n_resamples: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`metrics.resampled_texts` by other draws, those of the recorded results."""
-    rng = np.random.default_rng(0)
-    draws = [[np.bincount(rng.choice(n, n), minlength=n) for n in n_texts] for _ in range(n_resamples)]
-    of_members, of_others = (
-        np.vstack([np.ones(n, int), *of]) for n, of in zip(n_texts, zip(*draws, strict=True), strict=True)
-    )
-    return of_members, of_others
+def height(labels: ArrayLike, scores: FloatArray, rule: Rule | None = None) -> float:
+    """AUC, or TPR by a rule, of the texts that have a score."""
+    labels, scored = np.asarray(labels), ~np.isnan(scores)
+    if len(np.unique(labels[scored])) < 2:
+        raise NotApplicable(f"{int(scored.sum())} of {len(scores)} scores are left, at the labels of one class alone")
+    if rule is None:
+        return metrics.auc(labels[scored], scores[scored])
+    return rule(*metrics.roc(labels[scored], scores[scored])[:2])
 
 
 # --- what a reading is a function of ---
@@ -175,24 +130,17 @@ class Texts:
         """The statistics of each text, in float64, from one of PASSES."""
         return [TokenRow(row.token_ids, *(of.astype(np.float64) for of in row[1:])) for row in self.inputs[name]]
 
-    def take(self, indices: NDArray[np.integer], name: str) -> Texts:
-        """The texts with these numbers."""
-        scores = {detector: of[indices] for detector, of in self.ours.items()}
-        return Texts(self.inputs.take(indices, f"{self.inputs.labelled.name}, {name}"), scores, self.k)
-
 
 Scored = tuple[Texts, dict[str, FloatArray]]  # other scores of these texts, (N,) by detector
 
 
-@dataclass(frozen=True, eq=False)  # hashed by identity: what was trained for one is kept
+@dataclass(frozen=True, eq=False)
 class Setup:
     """One target: its texts whole, cut short for k% of few tokens, and cut to a length that only some detectors see."""
 
     inputs: Inputs
     n_words: int = 16  # of the texts cut short
     cut_words: int = 32  # of those cut to a length
-    unseen: str | None = None  # texts that the probe learns from, as in `replication.builders.unseen`; None: no probe
-    n_training: int = 200  # of them
 
     @cached_property
     def whole(self) -> Texts:
@@ -256,6 +204,7 @@ class Reading:
     detector: str | None = None  # None: it concerns all whose scores it gives
     rule: Rule = at_most
     runs_model: bool = False  # it takes a pass over the model's weights
+    is_mistake: bool = False  # no paper leaves it open
 
     def __str__(self) -> str:
         return f"{self.choice}: {self.words}"
@@ -272,16 +221,13 @@ class Finding:
     column: str  # the target's
     detector: str | None
     why: str = ""
-    n_texts: int = 0
-    n_changed: int = 0  # texts of another score
-    n_dropped: int = 0  # texts without one
     aucs: tuple[Interval, Interval] | None = None  # ours, other
     auc: Interval | None = None  # other minus ours
     tpr: Interval | None = None  # other minus ours
     tpr_needs: str = ""  # what to say in its place where the non-members are too few for one
-    places: tuple[int, int] | None = None  # among the detectors, 1 is the highest; by TPR where the rule differs
-    n_detectors: int = 0
-    tau: float | None = None  # Kendall's, of the two orders
+    places: tuple[int, int] | None = (
+        None  # among the detectors, ours and other, 1 is the highest; by TPR where the rule differs
+    )
 
     @property
     def label(self) -> str:
@@ -312,12 +258,11 @@ def compare_reading(setup: Setup, reading: Reading) -> list[Finding]:
 def _compare(reading: Reading, column: str, texts: Texts, other: dict[str, FloatArray]) -> list[Finding]:
     """A finding for each detector that the reading concerns: its scores and its place among all."""
     rule, labels = reading.rule, texts.labels
-    by_auc = rule is at_most
+    rules = (None, None) if rule is at_most else (at_most, rule)
     ours_by, other_by = (
-        {name: _height(labels, scores, None if by_auc else rule) for name, scores in of.items()}
-        for of, rule in ((texts.ours, at_most), (texts.ours | other, rule))
+        {name: height(labels, scores, rule) for name, scores in of.items()}
+        for of, rule in zip((texts.ours, texts.ours | other), rules, strict=True)
     )
-    tau = kendalltau(list(ours_by.values()), list(other_by.values())).statistic if len(ours_by) > 1 else None
     needs, findings = needs_more("tpr_at_5_fpr", labels), []
     for name in [reading.detector] if reading.detector else other:
         ours, theirs = texts.ours[name], other[name]
@@ -326,16 +271,11 @@ def _compare(reading: Reading, column: str, texts: Texts, other: dict[str, Float
             reading=reading,
             column=column,
             detector=name,
-            n_texts=len(labels),
-            n_changed=int((~np.isclose(theirs[scored], ours[scored], rtol=1e-9, atol=0)).sum()),  # but for a last digit
-            n_dropped=int((~scored).sum()),
             aucs=(metrics.auc_interval(labels, ours), metrics.auc_interval(labels[scored], theirs[scored])),
             auc=compare_aucs(labels, theirs, ours),
             tpr=None if needs else compare_tprs(labels, theirs, ours, rule),
             tpr_needs=needs,
             places=(_place(ours_by, name), _place(other_by, name)),
-            n_detectors=len(ours_by),
-            tau=None if tau is None else float(tau),
         )
         findings.append(finding)
     return findings
@@ -344,15 +284,6 @@ def _compare(reading: Reading, column: str, texts: Texts, other: dict[str, Float
 def _place(by: dict[str, float], name: str) -> int:
     """A detector's place in an order, 1 for the highest; level ones share the better place."""
     return 1 + sum(height > by[name] for height in by.values())
-
-
-def _height(labels: NDArray[np.int8], scores: FloatArray, rule: Rule | None) -> float:
-    """What detectors are ordered by, on the texts that have a score: AUC, or TPR by a rule."""
-    scored = ~np.isnan(scores)
-    if len(np.unique(labels[scored])) < 2:
-        raise NotApplicable(f"{int(scored.sum())} of {len(scores)} scores are left, at the labels of one class alone")
-    labels, scores = labels[scored], scores[scored]
-    return metrics.auc(labels, scores) if rule is None else rule(*roc_points(*split_scores(labels, scores)))
 
 
 def most_moved(findings: Iterable[Finding]) -> list[Finding]:
@@ -372,7 +303,7 @@ def as_results(findings: Iterable[Finding]) -> list[Result]:
         intervals = {"auc_difference": f.auc, "tpr_at_5_fpr_difference": f.tpr, "auc_ours": ours, "auc_other": other}
         about = {"row": f"{f.reading} ({f.label})", "column": f.column, "why": f.why or f.tpr_needs}
         results += [Result.of(metric=metric, interval=interval, **about) for metric, interval in intervals.items()]
-    return results
+    return [r if r.low is None or np.isfinite(r.low) else replace(r, low=None, high=None) for r in results]
 
 
 # --- the readings, without those that the page `sensitivity` defines itself ---
@@ -385,16 +316,11 @@ OURS = {  # each choice in the ledger's order, and what this book does
     "SURP, low probability": "strictly below the percentile",
     "SURP, no surprising token": "0 nats",
     "Min-K%++ moments": "weighted by p",
-    "DC-PDD, frequency": "smoothed, relative, of tokens",
+    "DC-PDD, frequency": "smoothed and relative",
     "DC-PDD, logarithm": "natural",
-    "DC-PDD, |V|": "rows of the model's output head",
     "DC-PDD, length": "all see the same cut",
     "Small Ref, Lowercase": "ratio of log-perplexities",
     "Zlib": "log-perplexity per compressed byte",
-    "probe, standardization": "fitted on its training texts",
-    "probe, decision": "member where P is high",
-    "probe, L2 penalty": "C = 1",
-    "probe, learning rate and layer": "chosen on validation texts",
     "padding": "no token of a text",
     "NaN": "an error that names the text",
     "precision": "statistics in float32",
@@ -428,19 +354,12 @@ def first_token_left_out(setup: Setup) -> Scored:
     )
 
 
-IS_LOW: dict[str, Callable[[NDArray[Any], float], NDArray[np.bool_]]] = {  # SURP's improbable tokens
-    "below the percentile": lambda log_prob, k: log_prob < np.percentile(log_prob, k),  # ours
-    "lowest by rank": lambda log_prob, k: (
-        np.argsort(np.argsort(log_prob, kind="stable")) < int(len(log_prob) * k / 100)
-    ),
-    "low in the range": lambda log_prob, k: log_prob < log_prob.min() + k / 100 * np.ptp(log_prob),
-}
-
-
-def surp(row: TokenRow, is_low: str = "below the percentile", empty: float = 0.0, k: float = 40) -> float:
+def surp(row: TokenRow, empty: float = 0.0, k: float = 40, *, of_range: bool = False) -> float:
     """SURP at an entropy below 2.5 nats; `empty` is the score of a text without a surprising token."""
-    surprising = (row.entropy < 2.5) & IS_LOW[is_low](row.log_prob, k)
-    return float(row.log_prob[surprising].mean()) if surprising.any() else empty
+    log_prob = row.log_prob
+    bound = log_prob.min() + k / 100 * np.ptp(log_prob) if of_range else np.percentile(log_prob, k)
+    surprising = (row.entropy < 2.5) & (log_prob < bound)
+    return float(log_prob[surprising].mean()) if surprising.any() else empty
 
 
 def plain_moments(logits: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
@@ -492,9 +411,9 @@ def padding_counted(log_prob: Sequence[NDArray[Any]], after: Sequence[float], k:
     return np.array([of[: max(1, int(len(of) * k / 100))].mean() for of in ordered])
 
 
-def smoothed(counts: NDArray[np.int64], size: int | None = None) -> FloatArray:
-    """Log relative frequency of each token, with one added to each count, in a vocabulary of `size` (all rows)."""
-    return np.asarray(np.log(counts + 1) - np.log(counts.sum() + (size or len(counts))))
+def smoothed(counts: NDArray[np.int64]) -> FloatArray:
+    """Log relative frequency of each token, with one added to each count."""
+    return np.asarray(np.log(counts + 1) - np.log(counts.sum() + len(counts)))
 
 
 def dc_pdd(setup: Setup, log_frequency: Callable[[NDArray[np.int64]], FloatArray] = smoothed) -> Scored:
@@ -509,15 +428,6 @@ def dc_pdd(setup: Setup, log_frequency: Callable[[NDArray[np.int64]], FloatArray
     return each(setup.whole, "dc_pdd", score)
 
 
-def dc_pdd_of_documents(setup: Setup) -> Scored:
-    """DC-PDD by how many texts of the reference corpus hold each token."""
-    model, corpus = setup.inputs.target.model, str(setup.inputs.target.corpus)
-    if split_prefix(corpus)[0] in HUB_CORPORA:
-        raise NotApplicable(f"{corpus} would be read a second time to count documents")
-    held = [np.unique(ids) for ids in encode(load_tokenizer(model), list(reference_texts(corpus))) if len(ids)]
-    return dc_pdd(setup, lambda counts: smoothed(np.bincount(np.concatenate(held), minlength=len(counts))))
-
-
 def zlib_literal(setup: Setup) -> Scored:
     """Zlib of the perplexity, by compressed bytes."""
     sizes = [len(compress(text.encode())) for text in setup.inputs.texts]
@@ -525,81 +435,29 @@ def zlib_literal(setup: Setup) -> Scored:
     return setup.whole, {"zlib": -perplexity / sizes}
 
 
-@cache
-def our_probe(setup: Setup) -> tuple[Texts, Collected, NDArray[np.int8], ProbeScores]:
-    """The probe's test texts with our scores, what it learned from, all labels and the probe; trained once a setup."""
-    benchmark = setup.inputs.labelled
-    if setup.unseen is None:
-        raise NotApplicable("no unseen texts are named for the probe to learn from (real)")
-    left, unseen = unseen_texts(benchmark, {"real": setup.unseen}, setup.n_training)
-    inputs = setup.inputs.take(left, benchmark.name)
-    validation = np.array(inputs.labelled.validation) if inputs.labelled.validation else None
-    collected = collect(inputs.target.model, inputs.texts, unseen["real"])
-    probe = choose_probe(collected, inputs.labels, validation=validation)
-    texts = setup.whole.take(left[probe.test], "test texts")
-    texts.ours["Probe"] = probe.scores[probe.test]
-    return texts, collected, inputs.labels, probe
-
-
-def other_probe(setup: Setup, other: Callable[[Collected, NDArray[np.int8], ProbeScores], FloatArray]) -> Scored:
-    """The probe's test texts with ours, and what `other` makes of activations, labels and our probe."""
-    texts, collected, labels, probe = our_probe(setup)
-    return texts, {"Probe": other(collected, labels, probe)[probe.test]}
-
-
-def penalized(collected: Collected, labels: NDArray[np.int8], probe: ProbeScores, C: float) -> FloatArray:
-    """The probe's scores with another L2 penalty, chosen in the same way."""
-    regression = make_pipeline(StandardScaler(), LogisticRegression(C=C, fit_intercept=False, max_iter=1000))
-    fitted = {
-        (rate, layer): clone(regression).fit(of_proxy[layer].astype(float), collected.coin)
-        for rate, of_proxy in collected.proxies.items()
-        for layer in range(1, len(of_proxy))
-    }
-    candidates = probe_candidates(fitted, collected.target)
-    return candidates.scores[candidates.best(labels, probe.validation)]
-
-
-def unchosen(collected: Collected, *_: object) -> FloatArray:
-    """The probe's scores at the first learning rate and the last layer."""
-    rate = next(iter(collected.proxies))
-    fitted = fit_probes({rate: collected.proxies[rate]}, collected.coin)
-    return probe_candidates(fitted, collected.target).scores[-1]
-
-
 def readings() -> list[Reading]:
     """What others do in each choice."""
-    literal = "the literal equation, a ratio of perplexities (orders as a difference)"
-    of_two: dict[str, Callable[..., float]] = {
-        literal: lambda row, other: row.log_prob.mean() - other.log_prob.mean(),
-        "ratio of summed losses": lambda row, other: -row.log_prob.sum() / other.log_prob.sum(),  # grows with tokens
-    }
     one_pass = ["ppl", "zlib", "min_k", "min_k++", "dc_pdd", "surp"]
     counts_of: dict[str, Callable[..., FloatArray]] = {  # another logarithm of a corpus's counts
         "raw counts: log(count + 1)": lambda n: np.log(n + 1),
         "base 2": lambda n: smoothed(n) / np.log(2),
         "base 10": lambda n: smoothed(n) / np.log(10),
-        "tokens that the corpus holds": lambda n: smoothed(n, int((n > 0).sum())),
     }
 
-    def of_surp(choice: str, words: str, *how: Any) -> Reading:
-        return Reading(choice, words, lambda s: each(s.whole, "surp", lambda row: surp(row, *how)), "surp")
+    def of_surp(choice: str, words: str, **how: Any) -> Reading:
+        return Reading(choice, words, lambda s: each(s.whole, "surp", partial(surp, **how)), "surp")
 
-    def of_counts(choice: str, words: str) -> Reading:
-        return Reading(choice, words, lambda s: dc_pdd(s, counts_of[words]), "dc_pdd")
+    def of_counts(choice: str, words: str, **about: bool) -> Reading:
+        return Reading(choice, words, lambda s: dc_pdd(s, counts_of[words]), "dc_pdd", **about)  # type: ignore[arg-type]
 
-    def of_pair(detector: str, label: str, other: str) -> list[Reading]:
-        return [
-            Reading(
-                "Small Ref, Lowercase",
-                f"{label}: {words}",
-                lambda s, score=score: each(s.whole, detector, score, other),  # type: ignore[misc]
-                detector,
-            )
-            for words, score in of_two.items()
-        ]
-
-    def of_probe(choice: str, words: str, other: Callable[..., FloatArray]) -> Reading:
-        return Reading(f"probe, {choice}", words, partial(other_probe, other=other), "Probe", runs_model=True)
+    def of_pair(detector: str, label: str, other: str) -> Reading:
+        words = f"{label}: the literal equation, a ratio of perplexities (orders as a difference)"
+        return Reading(
+            "Small Ref, Lowercase",
+            words,
+            lambda s: each(s.whole, detector, lambda row, other: row.log_prob.mean() - other.log_prob.mean(), other),
+            detector,
+        )
 
     return [
         Reading("first token", "no start token, so not scored", no_start_token, runs_model=True),
@@ -610,12 +468,14 @@ def readings() -> list[Reading]:
             runs_model=True,
         ),
         Reading(
-            "sign", "negated once too often: 1 − AUC", lambda s: (s.whole, {n: -x for n, x in s.whole.ours.items()})
+            "sign",
+            "negated once too often: 1 − AUC",
+            lambda s: (s.whole, {name: -scores for name, scores in s.whole.ours.items()}),
+            is_mistake=True,
         ),
         Reading("first token", "start token, but the first is left out", first_token_left_out),
-        of_surp("SURP, low probability", "⌊nk/100⌋ lowest by rank", "lowest by rank"),
-        of_surp("SURP, low probability", "k% of the range of log p", "low in the range"),
-        of_surp("SURP, no surprising token", "−100 nats", "below the percentile", -100.0),
+        of_surp("SURP, low probability", "k% of the range of log p", of_range=True),
+        of_surp("SURP, no surprising token", "−100 nats", empty=-100.0),
         Reading(
             "Min-K%++ moments",
             "plain mean and deviation over the vocabulary",
@@ -623,25 +483,17 @@ def readings() -> list[Reading]:
             "min_k++",
             runs_model=True,
         ),
-        of_counts("DC-PDD, frequency", "raw counts: log(count + 1)"),
-        Reading("DC-PDD, frequency", "documents that hold the token", dc_pdd_of_documents, "dc_pdd"),
+        of_counts("DC-PDD, frequency", "raw counts: log(count + 1)", is_mistake=True),
         of_counts("DC-PDD, logarithm", "base 2"),
         of_counts("DC-PDD, logarithm", "base 10"),
-        of_counts("DC-PDD, |V|", "tokens that the corpus holds"),
         Reading(
             "DC-PDD, length",
             "DC-PDD whole, the others cut",
             lambda s: (s.cut, {"dc_pdd": s.whole.ours["dc_pdd"]}),
             "dc_pdd",
         ),
-        Reading(
-            "DC-PDD, length",
-            "DC-PDD cut, the others whole",
-            lambda s: (s.cut, s.whole.ours | {"dc_pdd": s.cut.ours["dc_pdd"]}),
-            "dc_pdd",
-        ),
-        *of_pair("ref", "Small Ref", "reference"),
-        *of_pair("lowercase", "Lowercase", "lowercase"),
+        of_pair("ref", "Small Ref", "reference"),
+        of_pair("lowercase", "Lowercase", "lowercase"),
         Reading("Zlib", "the literal equation: perplexity per compressed byte", zlib_literal, "zlib"),
         Reading(
             "Zlib",
@@ -649,43 +501,29 @@ def readings() -> list[Reading]:
             lambda s: (s.whole, {"zlib": s.whole.ours["zlib"] / list(map(len, s.inputs.texts))}),
             "zlib",
         ),
-        of_probe("standardization", "each split by its own statistics", lambda _, __, ours: ours.leaking.scores),
-        of_probe("decision", "the literal rule: member where P is low", lambda _, __, ours: -ours.scores),
-        of_probe("L2 penalty", "C = 0.01, a stronger penalty", partial(penalized, C=0.01)),
-        of_probe("L2 penalty", "C = 100, a weaker one", partial(penalized, C=100.0)),
-        of_probe("learning rate and layer", "the first learning rate, the last layer", unchosen),
         Reading(
             "padding",
             "the first padding token counts (short texts, k = 5)",
             padding_as_a_token,
             "min_k",
             runs_model=True,
+            is_mistake=True,
         ),
     ]
 
 
 def ledger(findings: Sequence[Finding], caption: str) -> Styler:
-    """One row a reading, of the detector that it moves most: what it does to AUC, TPR, texts and order."""
-    rows: list[dict[str, str]] = []
-    of_reading = Counter(f.reading for f in findings)
+    """One row a reading, a column a target: what it does to the detector that it moves most."""
+    rows: dict[Reading, dict[str, str]] = {}
     for f in most_moved(findings):
-        is_new = not any(row["of"] == f.reading.choice for row in rows)
-        row = {
-            "of": f.reading.choice,
-            "choice": f.reading.choice if is_new else "",
-            "ours": OURS[f.reading.choice] if is_new else "",
-            "other": f.reading.words,
-            "detector": f.label + (f" (of {n})" if (n := of_reading[f.reading]) > 1 else ""),
-            "AUC, ours → other": f"not applicable: {f.why}",
-        }
-        if f.aucs and f.auc and f.places:
-            row |= {
-                "AUC, ours → other": unbroken(f"{f.aucs[0].estimate:.3f} → {f.aucs[1].estimate:.3f}"),
-                "AUC, difference [95%]": unbroken(f.auc),
-                "TPR at 5% FPR, difference [95%]": unbroken(f.tpr or f.tpr_needs),
-                "texts": f"{f.n_changed} of {f.n_texts}" + (f", {f.n_dropped} dropped" if f.n_dropped else ""),
-                "place": unbroken(f"{f.places[0]} → {f.places[1]}") + f" of {f.n_detectors}",
-                "τ": DASH if f.tau is None or np.isnan(f.tau) else f"{f.tau:.2f}",
-            }
-        rows.append(row)
-    return small(pd.DataFrame(rows).drop(columns="of").fillna(""), caption).hide(axis="index")
+        of = f.reading
+        row = rows.setdefault(of, {"choice": of.choice, "ours": OURS[of.choice], "other": of.words})
+        moved = f.auc if of.rule is at_most else f.tpr
+        if moved is None:
+            row[f.column] = f.tpr_needs or "not applicable"
+        elif np.isnan(moved.low):
+            row[f.column] = unbroken(f"{f.label}: TPR {moved.estimate:+.3f}")
+        else:
+            row[f.column] = unbroken(f"{f.label}: {moved}")
+    table = pd.DataFrame(sorted(rows.values(), key=lambda row: list(OURS).index(row["choice"])))
+    return small(table, caption).hide(axis="index")
