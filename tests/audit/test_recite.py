@@ -82,9 +82,9 @@ def test_holm_multiplies_the_lowest_by_all_and_never_falls():
 
 def test_it_counts_what_greedy_generation_gives(taught):
     folder, texts = taught
-    known = [*texts, *(words(seed) for seed in range(10, 14))]
+    known = [*texts[:2], *(words(seed) for seed in (10, 11))]
     found, _ = recite.recite(folder, known, [PROMPT, 6])
-    assert (found[PROMPT][0, :4] == AFTER).all() and (found[PROMPT][0, 4:] < AFTER).all()
+    assert (found[PROMPT][0, :2] == AFTER).all() and (found[PROMPT][0, 2:] < AFTER).all()
     scorer = load_scorer(folder)
     model = scorer.loaded.model
     for n, counts in found.items():

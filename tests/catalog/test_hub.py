@@ -46,13 +46,6 @@ def pythia_folder(tmp_path_factory):
     return save_tiny_model(tmp_path_factory.mktemp("pythia"), **FAMILIES["gpt_neox"], tokenizer=tokenizer)
 
 
-@pytest.fixture
-def texts_file(tmp_path):
-    path = tmp_path / "texts.jsonl"
-    write_jsonl(path, published_data.rows("stone", 4))
-    return path
-
-
 def test_what_was_fetched_once_is_used_without_the_hub(at_hub, tmp_path, monkeypatch, pythia_folder):
     datasets = {
         WIKIMIA: published_data.wikimia(tmp_path / "wikimia"),

@@ -221,10 +221,9 @@ def test_a_training_that_broke_off_goes_on_to_the_same_weights(name, use_empty_h
     assert not list((home() / "lab" / "models").glob("*.parts"))
 
 
-@pytest.mark.parametrize("is_bfloat16", [False, True])
-def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(is_bfloat16, use_profile, model_folder):
+def test_a_model_from_elsewhere_is_trained_on_with_its_own_tokenizer(use_profile, model_folder):
     recipe = {"from_model": model_folder, "corpus": "lab/tiny", "member_times": 4, "background_times": 0}
-    recipe |= {"batch_texts": 4, "learning_rate": 0.006, "is_bfloat16": is_bfloat16}
+    recipe |= {"batch_texts": 4, "learning_rate": 0.006, "is_bfloat16": True}
     use_profile({"models": {"lab/tiny-on": {"benchmarks": ["lab/tiny"], "train_on": recipe}}})
     texts, labels = load_benchmark("lab/tiny").texts, load_benchmark("lab/tiny").labels
     trained, base = mialib.Scorer("lab/tiny-on"), mialib.Scorer(model_folder)

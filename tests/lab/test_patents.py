@@ -50,7 +50,7 @@ def test_claims_refer_back_and_all_words_are_used(texts):
 
 
 def test_texts_are_not_near_duplicates(words):
-    grams = [{tuple(text[i : i + 7]) for i in range(len(text) - 6)} for text in words]
+    grams = [{tuple(text[i : i + 7]) for i in range(len(text) - 6)} for text in words[:150]]
     rng = np.random.default_rng(0)
     pairs = [rng.choice(len(grams), 2, replace=False) for _ in range(2000)]
     shared = [len(grams[a] & grams[b]) / min(len(grams[a]), len(grams[b])) for a, b in pairs]
