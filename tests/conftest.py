@@ -406,7 +406,6 @@ def page_parameters(models, folder):
         "distribution_shift": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"},
         "since_the_papers": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"}
         | {"non_member_prefixes": str(folder / "unseen.txt"), "member_prefixes": "-", "n_shots": "1"}
-        | {"more_models": "-"},
         "surp_shift": {"benchmarks": f"{texts}, {shifted}"},
         "decisions": {"benchmarks": f"{texts}, {shifted}", "fprs": "0.01, 0.1", "set_sizes": "1, 5, 50"}
         | {"ladder": "-"},
