@@ -405,8 +405,7 @@ def page_parameters(models, folder):
         "probe_figure_3": {"real": str(folder / "unseen.txt"), "sizes": "4, 6"},
         "distribution_shift": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"},
         "since_the_papers": {"benchmarks": f"{texts}, {shifted}", "names": "own, shifted"}
-        | {"non_member_prefixes": str(folder / "unseen.txt"), "member_prefixes": "-", "n_shots": "1"}
-        | {"more_models": "-"},
+        | {"non_member_prefixes": str(folder / "unseen.txt"), "member_prefixes": "-", "n_shots": "1"},
         "surp_shift": {"benchmarks": f"{texts}, {shifted}"},
         "decisions": {"benchmarks": f"{texts}, {shifted}", "fprs": "0.01, 0.1", "set_sizes": "1, 5, 50"}
         | {"ladder": "-"},

@@ -26,7 +26,7 @@ from replication.published import best_printed
 from replication.real import REAL
 from replication.recorded import is_recorded, recorded_baselines
 from replication.results import BLIND_PREFIX, BOTH, DASH, Result, load_results, save
-from replication.tables import METRIC_LABELS, text_table
+from replication.tables import text_table
 
 LEAKS = "†"
 RECORDED = BOOK_DATA / "recorded" / "blind.json"
@@ -212,12 +212,12 @@ def _of(name: str, results: Iterable[Result]) -> list[Result]:
     return [result for result in results if result.column.split(", ")[0] == name]
 
 
-def leak_table(results: Iterable[Result], metric: str = "auc") -> pd.DataFrame:
+def leak_table(results: Iterable[Result]) -> pd.DataFrame:
     """One row a benchmark: each blind baseline, and the best AUC that a paper prints of any detector on it."""
     rows: dict[str, dict[str, str]] = {}
-    for result in (r for r in results if r.metric == metric):
+    for result in (r for r in results if r.metric == "auc"):
         rows.setdefault(result.column, {})[name_of(result)] = str(result)
     for name, row in rows.items():
-        if metric == "auc" and (printed := best_printed(name)):
+        if printed := best_printed(name):
             row |= {"best printed AUC": f"{printed.auc:.3f}", "of": f"{printed.method}, {printed.model}"}
-    return text_table(rows, f"{METRIC_LABELS[metric]} of blind baselines [95% interval]").fillna(DASH)
+    return text_table(rows, "AUC of blind baselines [95% interval]").fillna(DASH)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from html import escape
 from itertools import pairwise
-from textwrap import wrap
 from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
@@ -76,17 +75,8 @@ VERDICT_STYLES = {
 }
 
 
-class Tested(NamedTuple):
-    """A row of a forest plot."""
-
-    difference: Interval
-    verdict: str
-    margin: float | None = None  # of a claim of equality; None: the claim is a difference above 0
-
-
 Curves = dict[str, dict[float, Interval]]  # {line: {x: interval}}
 EQUAL_CONTRAST = 0.179  # the luminance on which black and white text stand out alike
-AT_THE_RIGHT: Style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
 CHANCE: Style = {"color": "0.45", "linestyle": ":", "linewidth": 1.4, "label": "chance"}
 CHANCE |= {"zorder": 0.8}  # above the grid
 WIDTH = 6.6  # inches, of the page's column: a wider figure is shrunk, and its digits with it
@@ -497,52 +487,3 @@ def _tile(verdict: str, said: str = "") -> str:
     style, label = VERDICT_STYLES[verdict], escape(f"{verdict}: {said}" if said else verdict)
     look = f"background:{style.color};color:{style.text}"
     return f'<span class="tile" role="img" aria-label="{label}" title="{label}" style="{look}">{style.mark}</span>'
-
-
-def forest(claims: dict[str, dict[str, Tested]], *, xlabel: str) -> Figure:
-    """Each test's difference with its interval against its threshold, {claim: {setting: test}}, and its verdict.
-
-    The threshold of a claimed difference is 0, the line; that of an equality is its margin, the grey box around 0.
-    """
-    line, row = 0.21, 0.27  # heights in inches: of a claim's wrapped text, and of a test
-    headings = {claim: wrap(claim, 68) for claim in claims}
-    height = sum(line * len(headings[claim]) + row * len(of) + 0.1 for claim, of in claims.items())
-    figure, axes = plt.subplots(figsize=(5.8, height + 1.6))  # a phone shows it at two thirds
-    y, ticks, used = 0.0, {}, []
-    for claim, tests in claims.items():
-        y += 0.1 + line * len(headings[claim])
-        text = "\n".join(headings[claim])
-        on_white: Style = {
-            "va": "bottom",
-            "fontsize": 10.5,
-            "weight": "bold",
-            "bbox": {"color": "white", "pad": 1},
-        }
-        axes.annotate(text, (0.01, y - 0.03), xycoords=("figure fraction", "data"), **on_white)
-        for name, test in tests.items():
-            y += row
-            at, style, (estimate, ends) = y - row / 2, VERDICT_STYLES[test.verdict], _bars([test.difference])
-            if test.margin is not None:
-                box = (-test.margin, at - 0.4 * row), 2 * test.margin, 0.8 * row
-                axes.add_patch(plt.Rectangle(*box, facecolor="0.87", edgecolor="0.6", linewidth=0.6, zorder=0.9))
-            axes.errorbar(estimate, [at], xerr=ends, fmt="o", color="0.2", markersize=6, elinewidth=1.4)
-            tile: Style = {
-                "color": style.text,
-                "bbox": {"boxstyle": "square,pad=0.15", "fc": style.color, "ec": "0.35"},
-            }
-            axes.annotate(style.mark, (1, at), (8, 0), **AT_THE_RIGHT, **tile, fontsize=11, annotation_clip=False)
-            ticks[at] = name
-            used.append(test.verdict)
-    axes.axvline(0, **CHANCE | {"linestyle": "-", "linewidth": 1})
-    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=10.5)
-    axes.set_ylim(y + 0.05, 0)
-    axes.set_xlabel(xlabel, fontsize=11)
-    axes.tick_params(axis="x", labelsize=10.5)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    _upright_grid(axes)
-    shown = [name for name in VERDICTS if name in used]
-    handles = [plt.Rectangle((0, 0), 1, 1, facecolor=VERDICT_STYLES[name].color, edgecolor="0.35") for name in shown]
-    labels = [f"{VERDICT_STYLES[name].mark} {name}: {used.count(name)}" for name in shown]
-    figure.legend(handles, labels, loc="outside lower left", ncols=1, fontsize=10.5)
-    return _closed(figure)

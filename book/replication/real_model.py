@@ -1,7 +1,7 @@
 """What is recorded of SmolLM2-135M besides its token statistics (`replication.real`): probes, and each text's score.
 
 `data/recorded/real/` has the results of the probe's pages that the profile `real` runs (`mialib record-real` copies
-them from a finished build), and by benchmark and detector each text's score: `scores.parquet`, `samples.parquet`.
+them from a finished build), and by benchmark and detector each text's score: `scores.parquet`.
 """
 
 import json
@@ -54,12 +54,10 @@ def beside(*pages: str) -> list[Any]:
     return [Markdown(said), *tables.results_in_parts(found, "auc", headings, NAME)]
 
 
-def load_scores(
-    benchmark: str, file: str = SCORES
-) -> tuple[NDArray[np.int8], list[str], dict[str, NDArray[np.float64]]]:
+def load_scores(benchmark: str) -> tuple[NDArray[np.int8], list[str], dict[str, NDArray[np.float64]]]:
     """Who is a member, (N,), each text's domain, and its scores, (N,), by detector; ValueError for others."""
-    if not (rows := read_recorded(FOLDER / file, benchmark=benchmark)):
-        raise ValueError(f"no scores of {benchmark} are recorded in {FOLDER / file}")
+    if not (rows := read_recorded(FOLDER / SCORES, benchmark=benchmark)):
+        raise ValueError(f"no scores of {benchmark} are recorded in {FOLDER / SCORES}")
     scores = {row["detector"]: np.array(row["scores"], float) for row in rows}
     return np.array(rows[0]["labels"], np.int8), rows[0]["domains"], scores
 

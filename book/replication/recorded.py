@@ -329,12 +329,6 @@ def read_recorded(path: Path, **where: Any) -> list[dict[str, Any]]:
     return pq.read_table(path, filters=filters).to_pylist() if path.is_file() else []
 
 
-def describe_rows(path: Path) -> str:
-    """What the recorded seeds were computed with, in a sentence."""
-    said = ", ".join(f"{name} {value}" for name, value in read_provenance(path).items())
-    return f"The recorded seeds were computed with {said}." if said else "No seeds are recorded."
-
-
 @cache
 def weights_of(*models: str) -> str:
     """A hash of these models' weights and tokenizers."""

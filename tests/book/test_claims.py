@@ -648,7 +648,6 @@ def test_the_difference_that_speaks_most_against_a_claim_is_shown():
     assert tables.difference_of([equal], "x", "here") == far and far.estimate > 0.1
     greater = judged([2, 1, 0])
     lowest = min((c.difference for c in greater.comparisons), key=lambda d: d.estimate)
-    assert tables.forest_rows([greater]) == {"c": {"here (worst of 2)": (lowest, "supported", None)}}
     assert tables.difference_of([greater], "x", "here") == lowest
 
 

@@ -50,20 +50,6 @@ def test_bars_begin_at_chance_with_their_names_and_numbers_beside_them():
     assert texts_of(figure) == ["A", "Told", "0.990", "Other", "0.600", "B", "Told", "0.490"]
 
 
-def test_a_forest_plot_has_each_test_with_its_interval_its_margin_and_its_verdict():
-    tests = {
-        "A is better.": {"English": figures.Tested(Interval(0.1, 0.05, 0.2), "supported")},
-        "A is as good.": {"English": figures.Tested(Interval(0.0, -0.04, 0.03), "inconclusive", 0.02)},
-    }
-    figure = figures.forest(tests, xlabel="difference")
-    axes = figure.axes[0]
-    ends = [container.lines[2][0].get_segments()[0][:, 0].tolist() for container in axes.containers]
-    np.testing.assert_allclose(ends, [[0.05, 0.2], [-0.04, 0.03]])
-    [box] = axes.patches
-    assert (box.get_x(), box.get_width()) == (-0.02, 0.04)
-    assert texts_of(figure) == ["A is better.", "✓", "A is as good.", "?"]
-
-
 def test_ours_lies_over_the_published_number_and_what_was_not_run_is_left_out():
     cells = [result("PPL", "c", 0.7, 0.6), result("Zlib", "c", 0.8, 0.5), result("Zlib", "d", 0.9, 0.65)]
     cells.append(Result("Zlib", "e", "auc", None, None, None, 0.7, "P"))

@@ -4,7 +4,6 @@ The statistics are those of the page `which_detector`.
 """
 
 import json
-from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,11 +27,6 @@ N = 60  # texts of a class
 LABELS = np.repeat([1, 0], N).astype(np.int8)
 PAGE = functions_of("which_detector")
 difference, mean_auc, order = (PAGE[name] for name in ("difference", "mean_auc", "order"))
-Ranking = namedtuple("Ranking", "mean_rank p_value critical_difference")
-
-
-def rank(blocks):
-    return Ranking(*ranking.rank(blocks))
 
 
 def block(scores, *, model="m", n_words=32, seed=0, benchmark="b", condition=OWN, texts=None):
@@ -63,28 +57,13 @@ def blocks_at(*rows, names=("ppl", "zlib", "min_k")):
     ]
 
 
-def test_the_critical_difference_has_the_values_of_demsars_table_5():
-    for k, q in ((3, 2.343), (8, 3.031)):
-        found = rank(blocks_at(*[range(40, 40 - k, -1)] * 14, names=list(DETECTORS)[:k]))
-        assert found.critical_difference / np.sqrt(k * (k + 1) / (6 * 14)) == pytest.approx(q, abs=0.0015)
-
-
-def test_friedmans_p_value_is_the_one_computed_by_hand_and_one_where_all_are_alike():
-    found = rank(blocks_at(*[(50, 40, 30)] * 3))
-    assert found.p_value == pytest.approx(np.exp(-3)) and found.mean_rank == {"ppl": 1, "zlib": 2, "min_k": 3}
-    assert rank(blocks_at((30, 30, 30), (40, 40, 40))).p_value == 1
-
-
 def test_detectors_that_tie_or_that_some_blocks_lack():
     blocks = [block({"ppl": at_auc(40), "zlib": at_auc(40) / 7, "min_k": at_auc(30)}, n_words=n) for n in (1, 2)]
-    assert rank(blocks).mean_rank == {"ppl": 1.5, "zlib": 1.5, "min_k": 3}
+    assert ranking.rank(blocks) == {"ppl": 1.5, "zlib": 1.5, "min_k": 3}
     full = blocks_at((50, 40, 30), (50, 40, 30))
     lacking = block({"ppl": at_auc(30), "zlib": at_auc(20)}, n_words=9)
-    found = rank([*full, lacking])
-    assert list(found.mean_rank) == ["ppl", "zlib"]
+    assert list(ranking.rank([*full, lacking])) == ["ppl", "zlib"]
     assert ranking.applicable([*full, lacking]) == (["ppl", "zlib"], {"min_k": 1})
-    assert rank(full[:1]).p_value is None, "one block is no test"
-    assert PAGE["tested"]([*full, lacking])["not ranked"] == "Min-K% Prob (missing in 1 of 3)"
 
 
 def simulated(rng, spread, means=(0.8, 0.6), n_seeds=3):
@@ -161,9 +140,6 @@ def test_intervals_of_no_difference_a_certain_one_and_repeated_blocks():
     again = [replace(b, n_words=b.n_words + 10) for b in blocks]
     once, twice = (difference(average(of), "ppl", "surp") for of in (blocks, blocks + again))
     assert (twice.low, twice.high) == pytest.approx((once.low, once.high))
-    three = [replace(b, scores=b.scores | {"zlib": b.scores["ppl"]}) for b in blocks]
-    more = [replace(b, n_words=b.n_words + 10) for b in three]
-    assert rank(three + more).critical_difference < 0.75 * rank(three).critical_difference, "the picture thinks it does"
     perfect = block({"ppl": LABELS.astype(float), "surp": -LABELS.astype(float)})
     found = difference(average([perfect]), "ppl", "surp")
     assert found.estimate == 1 and found.low < 0.96
@@ -190,7 +166,7 @@ def test_the_order_is_by_mean_auc_and_says_who_stands_beside_the_best():
     }
     names, differences = order(average([block(scores)]))
     assert set(names[:2]) == {"ppl", "zlib"} and names[2] == "min_k"
-    assert PAGE["lead_of"]([block(scores)])["not distinguished from the best"] == DETECTORS[names[1]].label
+    assert PAGE["lead_of"]([block(scores)])["tied with"] == DETECTORS[names[1]].label
     single = difference(average([block(scores)]), *names[:2])
     lead = differences[names[0], names[1]]
     assert lead.estimate == pytest.approx(single.estimate)

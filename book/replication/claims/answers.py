@@ -88,13 +88,12 @@ def beside_real_models(judgements: Sequence[Judgement]) -> dict[str, dict[str, s
     return rows
 
 
-def beside_the_lab(models: Sequence[str]) -> tuple[dict[str, dict[str, str]], list[Judgement], str]:
+def beside_the_lab(models: Sequence[str]) -> tuple[dict[str, dict[str, str]], str]:
     """The tests that repeat a claim on models beside the lab: a row each with the lab's verdicts, and how many flip."""
     stated, end = book_claims(), "-on-the-ladder"
     same = {"dc-pdd-beats-its-baselines": "dc-pdd-beats-all-baselines"}  # where the names differ
     said, rows, n_compared, n_flipped = {c.id: c.claim for c in stated.claims}, {}, 0, 0
-    judged = judge_on(models, [name for name in said if name.endswith(end)])
-    for j in judged:
+    for j in judge_on(models, [name for name in said if name.endswith(end)]):
         own, language = j.claim.id.removesuffix(end), j.setting.split()[0]
         alike = (language, "Short English", "Repeats") if language == "English" else (language,)
         tests = [(c, setting) for c, setting in stated.tests() if c.id == same.get(own, own) and setting in alike]
@@ -104,7 +103,7 @@ def beside_the_lab(models: Sequence[str]) -> tuple[dict[str, dict[str, str]], li
         here = f"{j.verdict} (seeds: {len(j.seeds)})"
         rows[f"{said[j.claim.id]} ({language})"] = {"the lab's own models": ", ".join(of_lab) or DASH, "here": here}
     flipped = f"{n_flipped or 'None'} of {n_compared} verdicts {'flip' if n_flipped > 1 else 'flips'}"
-    return rows, judged, flipped
+    return rows, flipped
 
 
 def standing(group: Sequence[Judgement]) -> str:

@@ -19,7 +19,6 @@ from replication.claims.printed import AS_PRINTED, Lead, power_at
 from replication.claims.scores import seeds_of
 from replication.claims.spec import AS_RECORDED, NO_CORPUS, Change, Claim, Claims, Group, Side
 from replication.claims.verdict import SEEDS_OF_A_VERDICT, Judgement, judge_on, verdicts_of_each, worst_of
-from replication.figures import Tested
 from replication.pages import as_list
 from replication.published import PAPERS
 from replication.recorded import UNTOUCHED
@@ -137,16 +136,6 @@ def tiles(judgements: Sequence[Judgement]) -> dict[str, list[tuple[str, str]]]:
 def tiles_html(judgements: Sequence[Judgement]) -> HTML:
     """A tile a claim, with its words."""
     return figures.verdict_tiles(tiles(judgements))
-
-
-def forest_rows(judgements: Sequence[Judgement]) -> dict[str, dict[str, Tested]]:
-    """What `figures.forest` draws, {claim: {setting: its test}}: the difference that speaks most against the claim."""
-    rows: dict[str, dict[str, Tested]] = {}
-    for j in judgements:
-        n = f" (worst of {len(j.comparisons)})" if len(j.comparisons) > 1 else ""
-        row = f"{j.setting}{_metric(j)}{n}"
-        rows.setdefault(j.claim.claim, {})[row] = Tested(_worst(j), j.verdict, j.claim.margin)
-    return rows
 
 
 def side_aucs(claims: Claims, claim_id: str, setting: str) -> dict[str, Interval]:

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import betabinom, chi2
+from scipy.stats import betabinom
 
 from mialib.calibration import clopper_pearson, decide, n_needed
 from mialib.metrics import FloatArray, Interval
@@ -46,16 +46,15 @@ def draw_sets(
 def false_alarms(
     non_members: FloatArray, sizes: Sequence[int], n_known: int, n_draws: int = DRAWS
 ) -> dict[str, dict[int, Interval]]:
-    """How often a set of unseen texts is called members, by two tests at each level, {"rank sum, 5%": {size: rate}}.
+    """How often a set of unseen texts is called members at each level, {"rank sum, 5%": {size: rate}}.
 
     Each draw divides the non-members into known and others again and looks at one set of each size, so the interval is
     Clopper and Pearson's. It need not cover the texts: p-values are made of ranks, the same for all untied scores.
     """
     n_below, rates = draw_sets(non_members, None, max(sizes), n_known, n_draws, np.random.default_rng(0)), {}
     for level in LEVELS:
-        for name, test in {"rank sum": rank_sum, "Fisher": fisher}.items():
-            called = {m: int(test(n_below[:, :m], n_known, level).sum()) for m in sizes}
-            rates[f"{name}, {level:.0%}"] = {m: clopper_pearson(n, n_draws) for m, n in called.items()}
+        called = {m: int(rank_sum(n_below[:, :m], n_known, level).sum()) for m in sizes}
+        rates[f"rank sum, {level:.0%}"] = {m: clopper_pearson(n, n_draws) for m, n in called.items()}
     return rates
 
 
@@ -153,12 +152,6 @@ def rates_of_sets(rates: Mapping[str, Mapping[int, Interval]], metric: str) -> l
 def rank_sum(n_below: NDArray[np.int64], n: int, level: float) -> NDArray[np.bool_]:
     """Valid: a set is called members where few orders, a share `level`, win as many pairs."""
     return np.asarray(n_below.sum(axis=1) >= fewest_pairs(n_below.shape[1], n, level))
-
-
-def fisher(n_below: NDArray[np.int64], n: int, level: float) -> NDArray[np.bool_]:
-    """Not valid: -2 Σ log p is chi-squared only if the p-values are independent."""
-    p = (1 + n - n_below) / (1 + n)
-    return np.asarray(-2 * np.log(p).sum(axis=1) >= chi2.isf(level, 2 * n_below.shape[1]))
 
 
 def expected_share(n_allowed: int, n_known: int, n_others: int) -> Interval:

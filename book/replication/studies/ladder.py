@@ -6,8 +6,8 @@ They are trained and scored once; `replication.recorded` writes and reads their 
 import json
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mialib.attacks.probe import N_TRAINING, probe_scores
-from mialib.calibration import share_above_zero
 from mialib.catalog.benchmarks import load_benchmark
-from mialib.metrics import FloatArray, auc_interval
 from mialib.passes.cache import count_or_load
-from mialib.passes.inputs import Inputs, Target, inputs_of, score_all
 from mialib.store import ROOT, hash_of
 from mialib.versions import versions_of
-from replication import BOOK_DATA, blind_tables, pages, real_model
+from replication import BOOK_DATA, blind_tables
 from replication.builders.unseen import load_unseen
 from replication.lab.recipes import Seen, TrainingOn
 from replication.lab.source import MODEL_CARD, LabCorpus, lab_recipe, of_seed, times_in, train_again
@@ -34,20 +31,11 @@ from replication.recorded import (
     hide_tokens,
     made_with,
     read_provenance,
-    recorded_models,
-    recorded_provenance,
     save_benchmark,
     save_training,
-    write_recorded,
 )
-from replication.results import DASH, Result, label_of, load_results
 
 PROFILE = BOOK_DATA / "profiles" / "recorded.yml"
-LATER = ("min_k++", "aeca", "codec")  # CoDeC reads another text before each: some three times as many tokens
-ON_WIKIMIA, N_WIKIMIA = "wikimia-32", 150  # texts of a side
-SAMPLED_MODEL, N_LADDER = "lab/docstrings-smollm2", 100
-SAMPLED = "samples.parquet"
-SAMPLES = f"{ON_WIKIMIA}, {2 * N_WIKIMIA} texts", f"docstrings-smollm2, {2 * N_LADDER} texts"
 
 
 def record_ladder(names: Sequence[str], folder: Path) -> Iterator[Path]:
@@ -171,59 +159,3 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def record_samples() -> None:
-    """Record the scores of `LATER` by the real model on texts of WikiMIA and, without AECA, by the ladder's real model
-    on its own texts, whose domain is how often each was seen.
-
-    It takes that model's weights, and trains it where they are not here. In a clone:
-
-        MIALIB_PROFILE=data/profiles/recorded.yml python -c \
-            "from replication.studies.ladder import *; record_samples()"
-    """
-    wikimia = _some(Target(model=real_model.MODEL, benchmark=ON_WIKIMIA, corpus=real_model.CORPUS), N_WIKIMIA)
-    ladder = _some(Target(model=SAMPLED_MODEL, benchmark=_recipe_of(SAMPLED_MODEL).corpus), N_LADDER)
-    times = times_in(_recipe_of(SAMPLED_MODEL), ladder.texts)
-    ladder = replace(ladder, benchmark=replace(ladder.labelled, domains=tuple(map(str, times))))
-    rows = real_model.rows_of(wikimia, SAMPLES[0], LATER)
-    rows += real_model.rows_of(ladder, SAMPLES[1], [name for name in LATER if name != "aeca"])
-    write_recorded(real_model.FOLDER / SAMPLED, rows)
-
-
-def _some(target: Target, n: int) -> Inputs:
-    """So many texts of each side of a benchmark, evenly over its order."""
-    whole = load_benchmark(target.benchmark)
-    sides = [np.flatnonzero(whole.labels == label) for label in (1, 0)]
-    some = np.concatenate([of[np.linspace(0, len(of) - 1, n).astype(int)] for of in sides])
-    return inputs_of(target, whole.take(some, target.benchmark))
-
-
-def later_rows(columns: Sequence[Inputs]) -> dict[str, dict[str, str]]:
-    """AUCs by `LATER` of these columns, of the ladder's docstrings, and of the recorded samples, a row each."""
-    models = [model for model in recorded_models() if "docstrings" in model]
-    on = [f"{RECORDED}{recorded_provenance(model)['benchmark']}" for model in models]
-    rows: dict[str, dict[str, str]] = {}
-    blind: list[Result] = []
-    for inputs in [*columns, *pages.load_columns(models, on, corpora=on)]:
-        model, blind = inputs.target.model, blind_tables.measure_blind(inputs.labelled, "", ["auc"])
-        name = model.removeprefix(RECORDED) if model in models else inputs.target.column
-        rows[name] = _later_row(inputs.labels, score_all(inputs, LATER), blind)
-    of_wikimia = [of for of in load_results(blind_tables.RECORDED) if of.column == ON_WIKIMIA]
-    for name, of in zip(SAMPLES, (of_wikimia, blind), strict=True):
-        labels, _, scores = real_model.load_scores(name, SAMPLED)
-        rows[name] = _later_row(labels, scores, of)
-    return rows
-
-
-def _later_row(
-    labels: NDArray[np.int8], scores: Mapping[str, FloatArray | None], blind: Iterable[Result]
-) -> dict[str, str]:
-    """AUCs, CoDeC's share of the texts above 0 on each side, and the best baseline; a dash for what does not apply."""
-    aucs = {name: None if (of := scores.get(name)) is None else auc_interval(labels, of) for name in LATER}
-    cells: dict[str, Any] = {"texts": len(labels)} | {label_of(name): auc for name, auc in aucs.items()}
-    codec = scores.get("codec")
-    for side, label in (("members", 1), ("non-members", 0)):
-        cells[f"CoDeC above 0, {side}"] = None if codec is None else share_above_zero(codec[labels == label])
-    best = blind_tables.highest(of for of in blind if of.metric == "auc")
-    return {name: str(cell or DASH) for name, cell in (cells | {"blind": best and best.interval}).items()}

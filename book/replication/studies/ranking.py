@@ -7,7 +7,7 @@ is the mean over the five. The page `which_detector` ranks detectors over blocks
     gather        the blocks that `mialib record` keeps as ranks in `data/recorded/ranking.parquet`, a row a detector;
                   where no seed 0 is recorded, of models of your own, say, it is computed
     groups        which blocks belong together: all, one benchmark's, one model's, one length's
-    rank          mean ranks and Friedman's test
+    rank          mean ranks
     average       mean AUCs and their errors, over blocks that share texts
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import friedmanchisquare, rankdata, studentized_range
+from scipy.stats import rankdata
 
 from mialib.benchmarks import Benchmark
 from mialib.catalog.benchmarks import load_benchmark
@@ -320,21 +320,11 @@ def groups(blocks: Sequence[Block]) -> dict[str, list[Block]]:
 # --- statistics of several blocks ---
 
 
-def rank(blocks: Sequence[Block]) -> tuple[dict[str, float], float | None, float | None]:
-    """Each detector's mean rank, 1 for the highest AUC, Friedman's p-value and Nemenyi's critical difference.
-
-    The last two are None for too few blocks or detectors.
-    """
+def rank(blocks: Sequence[Block]) -> dict[str, float]:
+    """Each detector's mean rank, 1 for the highest AUC."""
     detectors, _ = applicable(blocks)
     auc = np.array([[block.auc[d] for d in detectors] for block in blocks])  # (N, k)
-    N, k = auc.shape
-    mean_rank = dict(zip(detectors, rankdata(-auc, axis=1).mean(axis=0).tolist(), strict=True))
-    if N < 2 or k < 3:
-        return mean_rank, None, None
-    all_tie = np.ptp(auc, axis=1).max() == 0  # Friedman's statistic is then 0 / 0
-    p_value = 1.0 if all_tie else float(friedmanchisquare(*auc.T).pvalue)
-    q = studentized_range.ppf(0.95, k, np.inf) / np.sqrt(2)
-    return mean_rank, p_value, float(q * np.sqrt(k * (k + 1) / (6 * N)))
+    return dict(zip(detectors, rankdata(-auc, axis=1).mean(axis=0).tolist(), strict=True))
 
 
 def average(

@@ -209,6 +209,11 @@ class Reading:
     def __str__(self) -> str:
         return f"{self.choice}: {self.words}"
 
+    @property
+    def said(self) -> str:
+        """Its words for a reader, who is told of a mistake."""
+        return f"{self.words} (a mistake)" if self.is_mistake else self.words
+
 
 # --- measuring ---
 
@@ -517,7 +522,7 @@ def ledger(findings: Sequence[Finding], caption: str) -> Styler:
     rows: dict[Reading, dict[str, str]] = {}
     for f in most_moved(findings):
         of = f.reading
-        row = rows.setdefault(of, {"choice": of.choice, "ours": OURS[of.choice], "other": of.words})
+        row = rows.setdefault(of, {"choice": of.choice, "ours": OURS[of.choice], "other": of.said})
         moved = f.auc if of.rule is at_most else f.tpr
         if moved is None:
             row[f.column] = f.tpr_needs or "not applicable"
