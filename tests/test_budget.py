@@ -23,9 +23,9 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib_audit": 1050,
     "replication": 3975,
     "replication/builders": 1520,
-    "replication/claims": 1790,
+    "replication/claims": 1810,
     "replication/lab": 2100,
-    "replication/pipeline": 1845,
+    "replication/pipeline": 1865,
     "replication/remote": 638,
     "replication/studies": 3230,
 }

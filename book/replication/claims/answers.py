@@ -24,13 +24,13 @@ from replication.claims.verdict import (
 )
 from replication.pages import as_list
 from replication.recorded import UNTOUCHED
-from replication.results import CONFOUNDED, DASH, NO_DIFFERENCE, SMALLEST, UNINFORMATIVE, UNSHOWN, direction
+from replication.results import CONFOUNDED, DASH, NO_DIFFERENCE, SMALLEST, UNSHOWN, direction
 from replication.tables import METRIC_LABELS
 
 YES, PARTLY, NO, CANT_TELL = "Yes", "Partly", "No", "Can't tell here"
 STANDING = {"supported": YES, NO_DIFFERENCE: NO, "not supported": NO}  # the other verdicts: can't tell
 SAID = {YES: "yes", PARTLY: "partly", NO: "no", CANT_TELL: "open"}
-OPPOSITE = {YES: {NO, PARTLY}, NO: {YES, PARTLY}, PARTLY: {NO}}  # what a standing in the lab is contradicted by
+OPPOSITE = {YES: {NO}, NO: {YES}, PARTLY: {NO}}  # what a standing in the lab is contradicted by
 NAMES = {"ppl": "perplexity", "probe": "the probe"}  # where a detector's label is not what one would say
 CORPORA = {
     NO_CORPUS: "without a reference corpus",
@@ -45,6 +45,8 @@ SCORE = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% false alarms", "tpr_at_1_fpr":
 def answer(models: Any, ids: Sequence[str]) -> Markdown:
     """A page's answer: in words for the first claim tested on its models, a line for each other, numbers in a fold.
 
+    Of a claim of many settings the words count, and each setting's sentence is in the fold.
+
     Empty where no claim is tested on the models. ValueError for an unknown id.
     """
     judged = judge_on(as_list(models), ids)
@@ -53,19 +55,21 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
         return Markdown("")
     first, *rest = groups
     there = {name: [j for j in judge_on_benchmarks(name) if j.place.model in as_list(models)] for name in ids}
-    said = f"**The answer. {_standings(first, there)}.** The claim: *{first[0].claim.claim}* "
-    lines = [said + sentences(first)]
-    lines += [f"- *{group[0].claim.claim}* {_standings(group, there)}." for group in rest]
-    fold = "\n".join(f"<p>{in_numbers(group, as_list(models))}</p>" for group in groups)
+    in_words, short = sentences(first), in_short(first)
+    said = f"**The answer. {_standings(standing(first), first, there)}.** The claim: *{first[0].claim.claim}* "
+    lines = [said + "".join(f"({of}) " for of in [_models(first[0])] if of) + (short or in_words)]
+    lines += [f"- *{group[0].claim.claim}* {_standings(by_setting(group), group, there)}." for group in rest]
+    texts = [in_words] * bool(short) + [in_numbers(group, as_list(models)) for group in groups]
+    fold = "\n".join(f"<p>{text}</p>" for text in texts)
     return Markdown(
         "\n".join([lines[0], "", *lines[1:], "", f"<details><summary>In numbers</summary>{fold}</details>"])
     )
 
 
-def _standings(group: Sequence[Judgement], there: Mapping[str, Sequence[Judgement]]) -> str:
-    """What real models say on a benchmark, where they are asked, and the standing in the lab."""
-    of_real = real_counts(there[group[0].claim.id])
-    return f"{of_real}. In the lab: {standing(group)}" if of_real else standing(group)
+def _standings(said: str, group: Sequence[Judgement], there: Mapping[str, Sequence[Judgement]]) -> str:
+    """What the models trained here say and, where they are asked, what real models say on a benchmark."""
+    of_real, (word, *more) = real_counts(there[group[0].claim.id]), said.split(":")
+    return f"{':'.join([f'{word} with our models', *more])}. {of_real}" if of_real else said
 
 
 def real_counts(on_benchmarks: Sequence[Judgement]) -> str:
@@ -114,19 +118,55 @@ def standing(group: Sequence[Judgement]) -> str:
     of_each = [_standing_of(j) for j in group]
     if len(set(of_each)) == 1:
         return of_each[0]
-    return PARTLY if {YES, PARTLY} & set(of_each) else f"{NO}, as far as can be told"
+    return PARTLY if YES in of_each else f"{NO}, as far as can be told"
 
 
 def _standing_of(j: Judgement) -> str:
-    if len(j.seeds) < SEEDS_OF_A_VERDICT and not j.is_on_benchmark:
-        return CANT_TELL
-    is_beaten = j.claim.best and j.verdict == "not supported"
-    if j.claim.most or is_beaten or j.verdict in (CONFOUNDED, UNINFORMATIVE, "supported"):
-        return STANDING.get(j.verdict, CANT_TELL)
-    of_each = {STANDING.get(verdict, CANT_TELL) for verdict in verdicts_of_each(j.claim, j, j.leads)}
-    if len(of_each) > 1 and YES in of_each:
-        return PARTLY
-    return of_each.pop() if len(of_each) == 1 else STANDING.get(j.verdict, CANT_TELL)
+    has_too_few = len(j.seeds) < SEEDS_OF_A_VERDICT and not j.is_on_benchmark
+    return CANT_TELL if has_too_few else STANDING.get(j.verdict, CANT_TELL)
+
+
+def by_setting(group: Sequence[Judgement]) -> str:
+    """The standing; where settings differ, what each says; and which models judged, where the claim is about size."""
+    said: dict[str, list[str]] = {}
+    for j in group:
+        where = book_claims().in_words.get(j.setting, j.setting).rstrip(",")
+        models = f" ({of})" if (of := _models(j)) else ""
+        said.setdefault(SAID[_standing_of(j)], []).append(f"{where[0].lower()}{where[1:]}{models}")
+    of_each = {word: " and ".join(dict.fromkeys(where)) for word, where in said.items()}
+    if len(of_each) > 1:
+        return f"{standing(group)}: {'; '.join(f'{word} {where}' for word, where in of_each.items())}"
+    return f"{standing(group)}, {', '.join(of_each.values())}" if any(map(_models, group)) else standing(group)
+
+
+def _models(j: Judgement) -> str:
+    """The models of a claim on size, the larger first, and of a test beside the lab; "" for another."""
+    smaller = {side.model.get(j.setting, "") for side in j.claim.against if isinstance(side, Side)} - {""}
+    if len(j.claim.against) == 1 and smaller:
+        return f"`{j.place.model}` against `{smaller.pop()}`"
+    return f"`{j.place.model}`" if j.scale in ("ladder", "real model") else ""
+
+
+def in_short(group: Sequence[Judgement]) -> str:
+    """Of a claim to beat others in more than two settings: in how many it holds, and how often each other is beaten."""
+    claim, models = group[0].claim, dict.fromkeys(f"`{j.place.model}`" for j in group)
+    if len(group) < 3 or claim.margin or not all(isinstance(side, Side) for side in claim.against):
+        return ""
+    found: dict[str, list[str]] = {}
+    for j in group:
+        for side, verdict in zip(j.claim.against, verdicts_of_each(j.claim, j, j.leads), strict=True):
+            found.setdefault(_other(side, j, False), []).append(verdict)
+    said = []
+    for verb, verdict in (("trails", "not supported"), ("beats", "supported")):
+        names: dict[str, list[str]] = {}
+        for name, of_each in found.items():
+            if n := of_each.count(verdict):
+                names.setdefault(f"in {n} of {len(of_each)}" if n < len(of_each) else f"in all {n}", []).append(name)
+        said += [f"{verb} {', '.join(f'{_listed(of)} {count}' for count, of in names.items())}"] if names else []
+    n_held, settings = sum(j.verdict == "supported" for j in group), [j.setting for j in group]
+    where = ", ".join(models) if len(models) == len(group) else "; ".join(settings)
+    held = f"It holds in {n_held or 'none'} of {len(group)} tests ({where})."
+    return f"{held} {_name(claim.a, group[0])} {'; it '.join(said)}." if said else held
 
 
 def sentences(group: Sequence[Judgement]) -> str:

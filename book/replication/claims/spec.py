@@ -146,7 +146,6 @@ class Claim(Strict):
     margin: PositiveFloat | None = None  # of `equivalent`
     matters: PositiveFloat | None = None  # of `greater`: the smallest difference that matters; None: by the rule
     most: bool = False  # it is claimed of most of `against`, and not of each
-    best: bool = False  # a value is claimed to be the best of several: no is the answer where another one leads
     history: tuple[Change, ...] = ()
 
     @model_validator(mode="after")

@@ -19,9 +19,13 @@ from html import escape, unescape
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin
 from zlib import crc32
 
+import numpy as np
+import sphinx.ext.autodoc
+import sphinx.util.inspect
+import sphinx.util.typing
 import yaml
 from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode
@@ -54,12 +58,16 @@ logger = logging.getLogger(__name__)
 FOLD = "All code and tables of this page"  # at its end
 EXECUTED = "executed"  # the branch of the notebooks that readers run elsewhere
 INSTALL = "install"  # the id of their first cell
+STRINGIFY = sphinx.util.typing.stringify_annotation
 DESCRIPTION_LENGTH = 200  # characters, about what a search engine shows
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("config-inited", configure)
+    app.connect("autodoc-process-signature", lambda *said: (without_reprs(said[-2]), said[-1]))
+    for module in (sphinx.ext.autodoc, sphinx.util.inspect, sphinx.util.typing):
+        module.stringify_annotation = as_written  # type: ignore[attr-defined]
     app.connect("doctree-read", show_answers_first)
     app.connect("doctree-read", gather_folds)
     app.connect("doctree-read", unlink_pages_left_out)
@@ -72,6 +80,19 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(nodes.citation, override=True, html=(visit_reference, HTML5Translator.depart_citation))
     # Where this file has changed, Sphinx writes all pages anew, and not those alone whose text has changed.
     return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": crc32(Path(__file__).read_bytes())}
+
+
+def as_written(annotation: Any, mode: Any = "fully-qualified-except-typing", *more: Any) -> str:
+    """A type as text: an array's as in the code, `NDArray[np.int8]`, without the generics that NumPy makes of it."""
+    if get_origin(annotation) is np.ndarray:
+        [kind] = get_args(get_args(annotation)[1])
+        return f"NDArray[np.{getattr(kind, '__name__', kind)}]"
+    return STRINGIFY(annotation, mode, *more)
+
+
+def without_reprs(signature: str | None) -> str | None:
+    """A signature without defaults such as `<factory>`, which are no Python: Sphinx would print it as it is."""
+    return signature and re.sub("= ?<[^<>]*>", "= ...", signature)
 
 
 def configure(_app: Sphinx, config: Config) -> None:
