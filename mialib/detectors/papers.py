@@ -131,7 +131,7 @@ def surp_conditions(
     check_k(*np.ravel(k), or_zero=True)
     log_prob = row.log_prob.astype(np.float64)
     is_sure = row.entropy < np.asarray(entropy_threshold, np.float64)[..., None]
-    is_low = log_prob < np.percentile(log_prob, k)[..., None]
+    is_low = log_prob < np.percentile(log_prob, np.asarray(k, np.float64))[..., None]
     return is_sure, is_low
 
 
