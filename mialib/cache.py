@@ -51,12 +51,12 @@ JSON = Format(".json", lambda value, path: write_json(path, value), lambda path:
 class Checkpoints:
     """What a long computation has finished so far, a file each, in a folder that is removed at the end.
 
-    Only the process that holds the entry's lock uses it. `paths` are the files of earlier runs, by default those there.
+    Only the process that holds the entry's lock uses it.
     """
 
-    def __init__(self, folder: Path, form: Format, paths: list[Path] | None = None) -> None:
+    def __init__(self, folder: Path, form: Format) -> None:
         self.folder, self.form = folder, form
-        self.paths = sorted(folder.glob(f"[0-9]*{form.suffix}")) if paths is None else paths
+        self.paths = sorted(folder.glob(f"[0-9]*{form.suffix}"))
 
     def __iter__(self) -> Iterator[Any]:
         """All checkpoints in order, each read when it is asked for."""
@@ -107,13 +107,11 @@ def is_cached(kind: str, form: Format, **key: Any) -> bool:
     return _is_hit(cache_path(kind, form, **key))
 
 
-def cached_shards(kind: str, form: Format, n: int, **key: Any) -> tuple[Checkpoints, list[int]]:
+def cached_shards(kind: str, form: Format, n: int, **key: Any) -> tuple[list[Any], list[int]]:
     """The entries of the shards 1 to `n` of something, each with its `part` in the key, and which are missing."""
-    paths = {i: cache_path(kind, form, **key, part=(i, n)) for i in range(1, n + 1)}
-    whole = cache_path(kind, form, **key)
-    hits = [path for path in paths.values() if path.exists()]
-    missing = [i for i, path in paths.items() if path not in hits]
-    return Checkpoints(whole.with_name(f"{whole.name}.checkpoints"), form, hits), missing
+    paths = [cache_path(kind, form, **key, part=(i, n)) for i in range(1, n + 1)]
+    missing = [i for i, path in enumerate(paths, start=1) if not path.exists()]
+    return [] if missing else [_read(path, form) for path in paths], missing
 
 
 def write_once(path: Path, write: Callable[[Path], None]) -> Path:

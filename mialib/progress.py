@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
-from mialib.text import printable
-
 logger = logging.getLogger(__name__)
 
 FIRST_LINE, SHORTEST_PAUSE, LONGEST_PAUSE = 10.0, 60.0, 600.0  # seconds
@@ -26,7 +24,7 @@ def progress(name: str, sizes: Mapping[int, int], shown: bool = True) -> Iterato
     n_done = n_tokens = size_done = 0
     size_left, began, next_line = sum(sizes.values()), time.monotonic(), FIRST_LINE
     # disable=None shows a bar in a terminal only. A page or a log would keep each refresh as a line of its own.
-    bar = tqdm(total=len(sizes), unit="text", desc=printable(name), disable=None if shown else True)
+    bar = tqdm(total=len(sizes), unit="text", desc=name, disable=None if shown else True)
 
     def tell(numbers: Sequence[int], tokens: int | None = None) -> None:
         nonlocal n_done, n_tokens, size_done, size_left, next_line

@@ -111,7 +111,5 @@ def hash_files(paths: Iterable[Path]) -> str:
     """SHA-256 of the files' names and contents, sorted by name, 16 hex digits."""
     digest = hashlib.sha256()
     for path in sorted(paths, key=lambda p: p.name):
-        digest.update(path.name.encode() + b"\0")
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        digest.update(path.name.encode() + b"\0" + bytes.fromhex(checksum_of(path)))
     return digest.hexdigest()[:16]

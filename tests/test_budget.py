@@ -13,14 +13,14 @@ from replication.pipeline.code import FOLDERS
 
 # Two percent are air.
 LINES = {  # of Python, by wing; "mialib" are the files of the core and the detectors, "replication" the pages' words
-    "mialib": 3810,
+    "mialib": 3780,
     "mialib/attacks": 837,
     "mialib/catalog": 2600,
-    "mialib/commands": 424,
+    "mialib/commands": 420,
     "mialib/passes": 853,
-    "mialib/reports": 413,
+    "mialib/reports": 401,
     "mialib/shared": 366,
-    "mialib_audit": 1050,
+    "mialib_audit": 1043,
     "replication": 3975,
     "replication/builders": 1520,
     "replication/claims": 1810,

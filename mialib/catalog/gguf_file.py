@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
-WEIGHTS_AT_ONCE = 2**18  # that are dequantized: a megabyte, which fits into a core's cache
 SHARD_BYTES = 10**9  # of unpacked weights that are in memory at once, and in one file
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -521,19 +520,13 @@ def restored_weights(
 
 
 def dequantized(tensor: Tensor) -> NDArray[np.float32]:
-    """A tensor's weights, in its shape, computed in pieces that stay in the processor's cache."""
+    """A tensor's weights, in its shape."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
     kind = GGMLQuantizationType(tensor.kind)
     n_weights, n_bytes = GGML_QUANT_SIZES[kind]
     *rows, columns = tensor.shape
-    blocks = tensor.raw.reshape(*rows, columns // n_weights * n_bytes).reshape(-1, n_bytes)
-    size = WEIGHTS_AT_ONCE // n_weights
-    weights = np.empty((len(blocks), n_weights), np.float32)
-    for start in range(0, len(blocks), size):
-        piece = slice(start, start + size)
-        weights[piece] = dequantize(blocks[piece].reshape(1, -1), kind).reshape(-1, n_weights)
-    return weights.reshape(tensor.shape)
+    return dequantize(tensor.raw.reshape(*rows, columns // n_weights * n_bytes), kind).reshape(tensor.shape)
 
 
 def _sources(weight: str, names: TensorNameMap, tensors: Mapping[str, Tensor]) -> list[str]:
@@ -605,24 +598,22 @@ def unpack(paths: list[Path], beside: Path | None, folder: Path) -> None:
         if width and name.endswith("inv_freq") and 2 * len(buffer) != width:
             raise ValueError(f"rope.dimension_count is {width}, and transformers turns {2 * len(buffer)} dimensions")
     shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    shards: list[list[str]] = []
-    weights: dict[str, NDArray[np.float32]] = {}
+    weights: dict[str, NDArray[np.float32]] = {}  # of the file that comes next
+    weight_map: dict[str, str] = {}
 
     def save() -> None:
-        save_file(weights, folder / f"model-{len(shards):05d}.safetensors", metadata={"format": "pt"})
+        name = f"model-{len(weight_map):05d}.safetensors"
+        save_file(weights, folder / name, metadata={"format": "pt"})
+        weight_map.update(dict.fromkeys(weights, name))
         weights.clear()
 
     for name, weight in restored_weights(file, config, shapes):
-        if not weights:
-            shards.append([])
         weights[name] = weight
-        shards[-1].append(name)
         if sum(of.nbytes for of in weights.values()) > SHARD_BYTES:
             save()
     if weights:
         save()
-    index = {name: f"model-{i:05d}.safetensors" for i, names in enumerate(shards, start=1) for name in names}
-    write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": index})
+    write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
     config.architectures, config.dtype = [type(model).__name__], "float32"
     config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

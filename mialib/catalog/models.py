@@ -22,7 +22,7 @@ from mialib.extras import require
 from mialib.models import ORDINARY_TEXTS, device_type, free_bytes, multimodal_error, prepended, tokenizer_hash
 from mialib.plain import check_one_of
 from mialib.store import hash_files, hash_of, hash_texts, version
-from mialib.token_stats import TokenStats
+from mialib.token_stats import StatsPart, TokenStats
 from mialib.versions import versions_of
 
 if TYPE_CHECKING:
@@ -128,11 +128,14 @@ class Weights(Source):
         key |= {"after": hash_texts([after])} if after else {}
         key |= {"temperature": temperature} if temperature != 1 else {}
 
-        def make(checkpoints: Checkpoints, part: tuple[int, int] | None = None) -> TokenStats:
-            scoring: dict[str, Any] = {"after": after, "temperature": temperature, "part": part}
+        def make(
+            checkpoints: Checkpoints, part: tuple[int, int] | None = None, found: Sequence[StatsPart] = ()
+        ) -> TokenStats:
             from mialib.catalog.loading import load_scorer
 
-            return load_scorer(self.name, **loading).score(texts, **scoring, found=checkpoints, save=checkpoints.add)
+            scoring: dict[str, Any] = {"after": after, "temperature": temperature, "part": part}
+            found = [*found, *checkpoints]
+            return load_scorer(self.name, **loading).score(texts, **scoring, found=found, save=checkpoints.add)
 
         if part is None or is_cached("token_stats", STATS, **key):
             return cached("token_stats", make, STATS, STATS_PARTS, **key)
@@ -140,12 +143,9 @@ class Weights(Source):
         shards, missing = cached_shards("token_stats", STATS_PARTS, part[1], **key)
         if missing:
             raise PartsMissing(f"{self.name} on {len(texts)} texts: parts {', '.join(map(str, missing))} of {part[1]}")
-
-        def join() -> TokenStats:
-            stats = TokenStats.joined(shards, provenance=next(iter(shards)).stats.provenance)
-            return stats if len(stats) == len(texts) else make(shards)
-
-        return cached("token_stats", join, STATS, **key)
+        stats = TokenStats.joined(shards, provenance=shards[0].stats.provenance)
+        whole = make if len(stats) < len(texts) else (lambda _, found: stats)
+        return cached("token_stats", partial(whole, found=shards), STATS, STATS_PARTS, **key)
 
     # --- how transformers loads it ---
 
@@ -233,7 +233,8 @@ class Weights(Source):
         self, *, device: str = "auto", dtype: str = "auto", start_token: str | None = "auto"
     ) -> dict[str, Any]:
         """The entries of a pass's cache key, without the texts and the versions of our code."""
-        where, reading = device_type(device), read_otherwise(tokenizer_source(self.name))
+        where, facts = device_type(device), tokenizer_facts(tokenizer_source(self.name))
+        reading = {name: fact for name, fact in facts.items() if name != "hash"}
         return {
             "model": self.revision,
             "device": where,
@@ -267,9 +268,9 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     model = tokenizer_source(name)
     key = _tokenizer_key(model)
     if key not in _tokenizers:
-        reading = read_otherwise(model)  # which loads it where it was not decided before
+        facts = tokenizer_facts(model)  # which loads it where they are not cached
     if key not in _tokenizers:
-        _tokenizers[key] = _read_tokenizer(model, reading)
+        _tokenizers[key] = _read_tokenizer(model, facts)
     return _tokenizers[key]
 
 
@@ -286,19 +287,16 @@ def tokenizer_source(name: str) -> Weights:
     return find_weights(tokenizer)
 
 
-def read_otherwise(model: Weights) -> dict[str, Any]:
-    """How to read a model's tokenizer where transformers' class would read it wrongly; mostly empty, decided once.
+def tokenizer_facts(model: Weights) -> dict[str, Any]:
+    """The hash of a model's tokenizer, and how to read it where transformers' class would read it wrongly.
+
+    Cached by the files' sizes and times, since both take seconds.
 
     - `special_tokens`: the class can't be loaded, or cuts texts otherwise than the model's tokenizer.json. That file is
       read alone, with these tokens, which only the class names.
     - `fix_mistral_regex`: the tokenizer.json needs this flag of transformers, and the vocabulary is Mistral's.
     - `start_tokens`: the tokenizer itself prepends several.
     """
-    return {key: value for key, value in tokenizer_facts(model).items() if key != "hash"}
-
-
-def tokenizer_facts(model: Weights) -> dict[str, Any]:
-    """`read_otherwise` and the hash of the tokenizer, cached by its files' sizes and times: both take seconds."""
     key = _tokenizer_key(model)
 
     def decide() -> dict[str, Any]:
@@ -320,7 +318,7 @@ def tokenizer_facts(model: Weights) -> dict[str, Any]:
 
 
 def _mended(tokenizer: PreTrainedTokenizerBase, file: Path | None) -> dict[str, Any]:
-    """What `read_otherwise` says of a tokenizer that transformers has read."""
+    """How to read a tokenizer, as `tokenizer_facts` says, that transformers has read once."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -363,7 +361,7 @@ def _tokenizer_file(source: dict[str, Any]) -> Path | None:
 
 
 def _read_tokenizer(model: Weights, reading: dict[str, Any]) -> PreTrainedTokenizerBase:
-    """A tokenizer, read as `read_otherwise` says."""
+    """A tokenizer, read as `tokenizer_facts` says."""
     try:
         with silent_transformers():
             if "special_tokens" in reading:

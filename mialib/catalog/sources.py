@@ -1,15 +1,5 @@
 """What a name stands for: `find(name)` gives a model, a benchmark or a reference corpus as one object.
 
-    lab/en-25k          a model of known training set      the book's package
-    recorded/notes      recorded passes of larger models   the book's package
-    real/gemma-3-270m   and of real ones                   the book's package
-    api:gpt-4o          a model behind an API              the book's package
-    logprobs:a.jsonl    log-probs computed elsewhere       mialib.catalog.logprobs
-    model.gguf          a model in one file                mialib.catalog.gguf
-    smollm2-135m        the alias of a registered model    mialib.catalog.gguf
-    adapter:org/name    an adapter on its base             mialib.catalog.adapters
-    any other name      a folder, or a model on the hub    mialib.catalog.models
-
 A folder with an adapter alone is an adapter too. A hub name is one file where $MIALIB_MODELS has NAME.gguf or
 ALIAS.gguf and no folder of that name. A new kind is one file with a heir of `Source`, and its line in KINDS.
 Another package brings a class as an entry point of the group `mialib.catalog.sources`, under its prefix ("api"); its
@@ -35,14 +25,14 @@ if TYPE_CHECKING:
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]  # of a model's weights
 KINDS = {  # pattern of a name -> module, imported when such a name is first met, and class; "": an entry point
-    "lab/*": "",
-    "recorded/*": "",
-    "real/*": "",
-    "api:*": "",
-    "logprobs:*": "mialib.catalog.logprobs:Logprobs",
-    "*.gguf": "mialib.catalog.gguf:Gguf",
-    "adapter:*": "mialib.catalog.adapters:Adapter",
-    "*": "mialib.catalog.models:Weights",
+    "lab/*": "",  # lab/en-25k: a model of known training set
+    "recorded/*": "",  # recorded/notes: recorded passes of larger models
+    "real/*": "",  # real/gemma-3-270m: and of real ones
+    "api:*": "",  # api:gpt-4o: a model behind an API
+    "logprobs:*": "mialib.catalog.logprobs:Logprobs",  # logprobs:a.jsonl: log-probs computed elsewhere
+    "*.gguf": "mialib.catalog.gguf:Gguf",  # a model in one file; smollm2-135m, the alias of a registered one, is too
+    "adapter:*": "mialib.catalog.adapters:Adapter",  # adapter:org/name: an adapter on its base
+    "*": "mialib.catalog.models:Weights",  # any other name: a folder, or a model on the hub
 }
 
 

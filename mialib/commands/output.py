@@ -1,4 +1,4 @@
-"""What commands print and log, with control characters escaped."""
+"""What commands print and log."""
 
 from __future__ import annotations
 
@@ -26,18 +26,6 @@ def as_columns(columns: Mapping[str, Mapping[str, str]]) -> str:
 
 def log_plainly() -> None:
     """Log messages as plain lines, without the chatter of libraries."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(Printable("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     for noisy in ("httpx", "httpx2", "filelock", "papermill", "jupyter_client"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-class Printable(logging.Formatter):
-    """Log messages with control characters escaped."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format as `logging` does, and escape."""
-        from mialib.text import printable
-
-        return printable(super().format(record))

@@ -21,7 +21,7 @@ from mialib.catalog.sources import Dtype, PassOptions, find
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders
 from mialib.store import hash_texts, version
-from mialib.token_stats import TokenStats
+from mialib.token_stats import StatsPart, TokenStats
 from mialib.versions import versions_of
 
 COUNTS = Format(".parquet", TokenFrequency.save, TokenFrequency.load)
@@ -153,9 +153,5 @@ def score_cut_texts(
         return cut_stats, len(is_prefix)
     misfits = [i for i, ok in enumerate(is_prefix) if not ok]
     rescored = score_or_load(model, [cut_texts[i] for i in misfits], **scorer_options)
-    rows, cut = list(cut_stats), np.zeros((2, len(cut_stats)), np.int32)  # tokens and characters that were cut off
-    cut[:, misfits] = rescored.n_cut, rescored.n_unread
-    for i, row in zip(misfits, rescored, strict=True):
-        rows[i] = row
-    stats = TokenStats.from_rows(rows, n_cut=cut[0], n_unread=cut[1], provenance=cut_stats.provenance)
-    return stats, sum(is_prefix)
+    parts = [StatsPart(np.array(misfits), rescored), StatsPart(np.arange(len(cut_stats)), cut_stats)]
+    return TokenStats.joined(parts, provenance=cut_stats.provenance), sum(is_prefix)

@@ -73,9 +73,11 @@ class Need:
 
 def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
     """Score the lowercased texts; of a text that did not fit the context, its scored part."""
+    import numpy as np
+
     from mialib.passes.cache import score_cut_texts
     from mialib.text import have_case
-    from mialib.token_stats import TokenStats
+    from mialib.token_stats import StatsPart, TokenStats
 
     # A file of log-probs holds those of the texts as they are.
     if not inputs.source.scores_lowercase or not have_case(inputs.texts):
@@ -91,10 +93,8 @@ def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
     if not longer:
         return stats
     cut = score_cut_texts(model, stats.take(longer), [scored[i] for i in longer], **inputs.target.loading)[0]
-    rows = list(stats)
-    for i, row in zip(longer, cut, strict=True):
-        rows[i] = row
-    return TokenStats.from_rows(rows, n_cut=stats.n_cut, provenance=stats.provenance)
+    parts = [StatsPart(np.array(longer), cut), StatsPart(np.arange(len(stats)), stats)]
+    return TokenStats.joined(parts, provenance=stats.provenance)
 
 
 def _reference(inputs: Inputs, model: str) -> TokenStats:

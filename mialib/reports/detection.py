@@ -27,7 +27,6 @@ from mialib.passes.inputs import NEEDS, Inputs, Target, score_all, signature, un
 from mialib.plain import check_share
 from mialib.shared.files import labels_of, read_rows, texts_of
 from mialib.text import check_apart, excerpt, first_ones, language_of
-from mialib.token_stats import check_known
 
 ALL = "all"  # detectors
 FPR = 0.05  # share of non-members that may be called members
@@ -106,8 +105,6 @@ def detect_texts(
         if asked and ALL not in asked:
             raise ValueError(f"detector {name} is not applicable: {unavailable_reason(inputs, name)}")
         logger.info("%s: not applicable, since %s", name, unavailable_reason(inputs, name))
-    if not asked or ALL in asked:
-        _log_missing_options(asked, target)
     once = first_ones(texts)
     n_copies = len(texts) - len(once)
     if known_texts and n_copies:
@@ -133,43 +130,32 @@ def detect_texts(
 def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
     """The detectors asked for, by default the papers' that can run; "all": every one that can run.
 
-    The log says which of these the model leaves no way to run. ValueError for a detector that is asked for by its name
-    and is unknown or lacks an option or a column, and for an option that none of the detectors reads.
+    The log says why others can't. ValueError for a detector that is asked for by its name and can't run, and for an
+    option that none of the detectors reads.
     """
-    lacks, names = find(target.model).lacks, [name for name in asked if name != ALL]
-    for name in names:
-        if options := missing_options(name, target):
-            raise ValueError(f"detector {name} needs {options[0]}")
-        check_known(DETECTORS[name].reads, lacks, f"detector {name}")
-    if asked and ALL not in asked:
-        _check_read(target, names)
-        return names
-    names = [name for name in _unnamed(asked) if not missing_options(name, target)]
+    named = [name for name in asked if name != ALL]
+    for name in named:
+        if why := why_not(name, target):
+            raise ValueError(f"detector {name} {why}")
+    runs_all = not asked or ALL in asked
+    names = [name for name, entry in DETECTORS.items() if asked or not entry.is_later] if runs_all else named
     _check_read(target, names)
-    reasons = {name: {lacks[column] for column in DETECTORS[name].reads if column in lacks} for name in names}
-    if left_out := [name for name in names if reasons[name]]:
-        why = "; ".join(sorted(set().union(*reasons.values())))
-        logger.info("%s: not applicable, since %s", ", ".join(left_out), why)
-    return [name for name in names if not reasons[name]]
+    by_reason: dict[str, list[str]] = {}
+    for name in names:
+        by_reason.setdefault(why_not(name, target), []).append(name)
+    names = by_reason.pop("", [])
+    if by_reason:
+        logger.info("not run: %s", "; ".join(f"{', '.join(of)} ({why})" for why, of in by_reason.items()))
+    return names
 
 
-def _unnamed(asked: Sequence[str]) -> list[str]:
-    """The detectors that run without being named: the papers', with "all" every one."""
-    return [name for name, detector in DETECTORS.items() if asked or not detector.is_later]
-
-
-def missing_options(name: str, target: Target) -> list[str]:
-    """The options that a detector needs and that were not given."""
-    needs = [NEEDS[need] for need in get_detector(name).needs]
-    return [need.option for need in needs if not need.is_named(target)]
-
-
-def _log_missing_options(asked: Sequence[str], target: Target) -> None:
-    """Log which further detectors an option would run, of those that the model allows."""
-    lacks = find(target.model).lacks
-    names = [name for name in _unnamed(asked) if set(DETECTORS[name].reads).isdisjoint(lacks)]
-    if lines := [f"{name} ({' and '.join(options)})" for name in names if (options := missing_options(name, target))]:
-        logger.info("not run, since an option is missing: %s", ", ".join(lines))
+def why_not(name: str, target: Target) -> str:
+    """What the model does not give a detector, or which options it lacks; "" where it can run."""
+    entry, lacks = get_detector(name), find(target.model).lacks
+    if columns := [column for column in entry.reads if column in lacks]:
+        return f"is not applicable: {lacks[columns[0]]}"
+    options = [NEEDS[need].option for need in entry.needs if not NEEDS[need].is_named(target)]
+    return f"needs {' and '.join(options)}" if options else ""
 
 
 def check_target(target: Target, texts: Sequence[str]) -> None:

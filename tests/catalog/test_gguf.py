@@ -8,7 +8,6 @@ import torch
 from conftest import TEXTS, make_tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from mialib.catalog import gguf_file
 from mialib.catalog.gguf_file import MODEL_TYPES, find_parts, unpack
 
 gguf = pytest.importorskip("gguf")
@@ -209,8 +208,7 @@ def test_a_tensor_that_nothing_takes_and_a_weight_that_lacks_are_named(tmp_path,
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_1"])
-def test_rounded_weights_are_those_that_the_file_means(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(gguf_file, "WEIGHTS_AT_ONCE", 256)  # so that a tensor is read in several pieces
+def test_rounded_weights_are_those_that_the_file_means(kind, tmp_path):
     model = write_form("qwen2", tmp_path / "model.gguf", kind=kind)
     unpack([tmp_path / "model.gguf"], None, tmp_path / "folder")
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "folder").state_dict()
