@@ -103,7 +103,7 @@ def test_help_lists_what_is_installed_and_a_missing_command_says_what_to_install
             command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
         )
 
-    listed = set(re.findall(r"^  ([a-z-]+)  ", run("--help").stdout, re.M)) - {"--help"}
+    listed = set(re.findall(r"^  ([a-z-]+)  ", run("--help").stdout, re.M)) - {"--help", "--version"}
     assert listed == MIALIB | {name for name, package in PACKAGE_OF.items() if package in packages}
     for name in ("audit", "canaries", "lab", "view", "plan"):
         done = run(name, "--help")
@@ -172,6 +172,8 @@ def test_the_wheels_hold_every_module_and_template(installed):
     for name, package in FOLDERS.items():
         of_wheel = files(installed / name)
         assert {path for path in of_wheel if path.parts[0] != "data"} == files(package), name
+    data = [{p.relative_to(of) for p in of.rglob("*.*")} for of in (ROOT / "data", installed / "replication" / "data")]
+    assert data[0] == data[1]
 
 
 def test_registries_published_numbers_and_recipes_are_the_clones(run, installed, tmp_path):
