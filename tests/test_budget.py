@@ -27,7 +27,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "replication/lab": 2100,
     "replication/pipeline": 1865,
     "replication/remote": 638,
-    "replication/studies": 3230,
+    "replication/studies": 3046,
 }
 TEST_LINES = 19_300
 MODULES = [path for of in FOLDERS.values() for path in of.rglob("*.py")]
