@@ -339,9 +339,9 @@ def number(x: float, digits: int) -> str:
 # --- HTML ---
 
 
-def fragment(views: Mapping[str, TokenView]) -> str:
-    """Strips of one way to colour, {title: view}, under one legend: HTML that brings its style and needs no script."""
-    return str(_macros().fragment(views))
+def fragment(views: Mapping[str, TokenView], is_first: bool = True) -> str:
+    """Strips, {title: view}, under one legend, and the first on a page says what its signs mean: HTML without scripts."""
+    return str(_macros().fragment(views, is_first))
 
 
 def slider_for_k(inputs: Inputs, texts: Mapping[str, int], tokenizer: PreTrainedTokenizerBase, k: float) -> str:
