@@ -20,7 +20,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/passes": 853,
     "mialib/reports": 401,
     "mialib/shared": 366,
-    "mialib_audit": 1043,
+    "mialib_audit": 1050,
     "replication": 3975,
     "replication/builders": 1520,
     "replication/claims": 1810,

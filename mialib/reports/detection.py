@@ -101,7 +101,7 @@ def detect_texts(
     logger.info("%s", signature(inputs.stats.provenance))
     all_scores = score_all(inputs, names, **(options or {}))
     scores = {name: values for name, values in all_scores.items() if values is not None}
-    for name in set(names) - set(scores):
+    for name in (name for name in names if name not in scores):
         if asked and ALL not in asked:
             raise ValueError(f"detector {name} is not applicable: {unavailable_reason(inputs, name)}")
         logger.info("%s: not applicable, since %s", name, unavailable_reason(inputs, name))

@@ -1,10 +1,19 @@
 """How often a set of members would be found."""
 
+from math import comb
+
 import numpy as np
 import pytest
 
 from mialib.calibration import set_p_value
-from mialib_audit.power import power
+from mialib_audit.power import fewest_pairs, power, rank_sum_p
+
+
+def test_rank_sums_by_hand():
+    """Of the 6 orders of two and two texts 1, 1, 2, 1, 1 have 0, 1, 2, 3, 4 pairs; of 8 and 20 one has all pairs."""
+    assert [rank_sum_p(k, 2, 2) for k in range(5)] == pytest.approx([1, 5 / 6, 4 / 6, 2 / 6, 1 / 6])
+    assert rank_sum_p(160, 8, 20) == pytest.approx(1 / comb(28, 8))
+    assert (fewest_pairs(2, 2, 0.5), fewest_pairs(2, 2, 0.05)) == (3, 5), "no p is as low as 0.05"
 
 
 def test_the_power_is_how_often_the_sets_test_finds_members():
