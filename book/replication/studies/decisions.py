@@ -4,7 +4,6 @@ A test is a function (n_below, n, level) -> calls: n_below (R, m) is how many of
 text of R sets, calls (R,) whether each set is called members.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
@@ -12,10 +11,11 @@ from itertools import product
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import betabinom, mannwhitneyu
+from scipy.stats import betabinom
 
-from mialib.calibration import EXACT_UP_TO, clopper_pearson, decide, n_needed
+from mialib.calibration import clopper_pearson, decide, n_needed
 from mialib.metrics import FloatArray, Interval
+from mialib_audit.power import fewest_pairs
 from replication import results
 from replication.results import DASH, Result
 from replication.tables import text_table
@@ -152,18 +152,6 @@ def rates_of_sets(rates: Mapping[str, Mapping[int, Interval]], metric: str) -> l
 def rank_sum(n_below: NDArray[np.int64], n: int, level: float) -> NDArray[np.bool_]:
     """Valid: a set is called members where few orders, a share `level`, win as many pairs."""
     return np.asarray(n_below.sum(axis=1) >= fewest_pairs(n_below.shape[1], n, level))
-
-
-@lru_cache(maxsize=256)
-def fewest_pairs(m: int, n: int, level: float) -> int:
-    """How many of the m x n pairs of a set's text and a known one a set must win for p <= `level`; m n + 1 for none."""
-    i, method = np.arange(m), "exact" if min(m, n) <= EXACT_UP_TO else "asymptotic"
-
-    def p_value(n_pairs: int) -> float:  # of m scores without ties that win so many pairs against the known 0 .. n - 1
-        scores = (n_pairs + i) // m - 1 + (i + 1) / (m + 1)
-        return float(mannwhitneyu(scores, np.arange(n), alternative="greater", method=method).pvalue)
-
-    return bisect_left(range(m * n + 1), -level, key=lambda n_pairs: -p_value(n_pairs))
 
 
 def expected_share(n_allowed: int, n_known: int, n_others: int) -> Interval:
