@@ -340,7 +340,7 @@ def number(x: float, digits: int) -> str:
 
 
 def fragment(views: Mapping[str, TokenView], is_first: bool = True) -> str:
-    """Strips, {title: view}, under one legend, and the first on a page says what its signs mean: HTML without scripts."""
+    """Strips, {title: view}, under one legend; the first on a page says what its signs mean. HTML without scripts."""
     return str(_macros().fragment(views, is_first))
 
 
