@@ -82,9 +82,10 @@ def alike():
     texts = [f"The '{text.capitalize()}'." for text in random_texts(120, np.random.default_rng(0))]
     with quick_baselines():
         assert auc(labels, blind_scores(texts, labels, "formatting", n_folds=3)) < 0.65
-        yield texts, labels
+    return texts, labels
 
 
+@quick
 @pytest.mark.parametrize(
     "rewrite",
     [
