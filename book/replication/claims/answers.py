@@ -150,12 +150,12 @@ def _models(j: Judgement) -> str:
 def in_short(group: Sequence[Judgement]) -> str:
     """Of a claim to beat others in more than two settings: in how many it holds, and how often each other is beaten."""
     claim, models = group[0].claim, dict.fromkeys(f"`{j.place.model}`" for j in group)
-    sides = [side for side in claim.against if isinstance(side, Side)]
-    if len(group) < 3 or claim.margin or len(sides) < len(claim.against):
+    if len(group) < 3 or claim.margin or CHANCE in claim.against:
         return ""
     found: dict[str, list[str]] = {}
     for j in group:
-        for side, verdict in zip(sides, verdicts_of_each(j.claim, j, j.leads), strict=True):
+        for side, verdict in zip(j.claim.against, verdicts_of_each(j.claim, j, j.leads), strict=True):
+            assert isinstance(side, Side)
             found.setdefault(_other(side, j, False), []).append(verdict)
     said = []
     for verb, verdict in (("trails", "not supported"), ("beats", "supported")):
