@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 def plain_list(values: Any, name: str) -> list[Any]:
     """The values in order; ValueError, with the name, for one string, a table, a dict or a set (which has no order)."""
+    _check_unmasked(values, name)
     is_list = hasattr(values, "__iter__") and not isinstance(values, str | bytes | Mapping | Set)
     if not is_list or getattr(values, "ndim", 1) != 1:
         raise ValueError(f"{name}: a list is expected, got {_described(values)}")
@@ -21,6 +22,7 @@ def plain_list(values: Any, name: str) -> list[Any]:
 
 def plain_array(values: ArrayLike, name: str, dtype: DTypeLike | None = None) -> NDArray[Any]:
     """Numbers as an array of one dimension or more; ValueError, with the name, for what is not numbers."""
+    _check_unmasked(values, name)
     if not hasattr(values, "__array__"):
         values = plain_list(values, name)
     try:
@@ -80,6 +82,11 @@ def check_one_of(name: str, known: Iterable[str], what: str) -> None:
     """ValueError for a name that is none of the known ones."""
     if name not in (names := list(known)):
         raise ValueError(f"unknown {what} {name!r}; known: {', '.join(names)}")
+
+
+def _check_unmasked(values: Any, name: str) -> None:
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name}: {np.ma.count_masked(values)} of {values.size} values are masked; take them out")
 
 
 def _described(value: Any) -> str:

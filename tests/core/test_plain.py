@@ -91,7 +91,7 @@ def test_what_names_no_texts_is_refused(wrong, error):
         plain_indices(wrong, 2, "texts to take")
 
 
-@pytest.mark.parametrize("wrong", [None, "ab", ["a", "b"], [[1], [1, 2]], {"a": 1}])
+@pytest.mark.parametrize("wrong", [None, "ab", ["a", "b"], [[1], [1, 2]], {"a": 1}, np.ma.array([1.0], mask=[1])])
 def test_what_is_no_numbers_is_refused_by_its_name(wrong):
     with pytest.raises(ValueError, match=r"^scores: "):
         mialib.auc([0, 1], wrong)
