@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PADDING_SHARE = 0.25  # of a row, at most
 FREE_PADDING = 64  # tokens: they cost less than another pass over the weights of half a billion parameters on two cores
 CHARACTERS_A_TOKEN = 4  # a guess, for English
+SEAM_TOKENS = 1000  # before a text's cut end: no merge of tokens reaches so far
 STRETCHES = 8  # of texts of similar length that each part of a pass has: parts take about equally long
 SECONDS_A_PART = 10.0  # of work: an interruption costs no more, except for one batch
 T = TypeVar("T")
@@ -29,8 +30,12 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[lis
 
 def n_unread(tokenizer: PreTrainedTokenizerBase, text: str, token_ids: Sequence[int]) -> int:
     """How many of a text's characters come after these tokens, its first; -1 where the tokenizer does not say."""
-    ids, ends = encode_with_ends(tokenizer, text) if tokenizer.is_fast else ([], [])
-    return len(text) - max(ends[: len(token_ids)]) if token_ids and ids[: len(token_ids)] == list(token_ids) else -1
+    n = len(token_ids)
+    for beginning in (text[: CHARACTERS_A_TOKEN * (4 * n + SEAM_TOKENS)], text) if n and tokenizer.is_fast else ():
+        ids, ends = encode_with_ends(tokenizer, beginning)
+        if ids[:n] == list(token_ids) and (beginning == text or len(ids) > n + SEAM_TOKENS):
+            return len(text) - max(ends[:n])
+    return -1
 
 
 def encode_with_ends(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[int]]:

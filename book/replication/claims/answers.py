@@ -57,7 +57,8 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     there = {name: [j for j in judge_on_benchmarks(name) if j.place.model in as_list(models)] for name in ids}
     in_words, short = sentences(first), in_short(first)
     said = f"**The answer. {_standings(standing(first), first, there)}.** The claim: *{first[0].claim.claim}* "
-    lines = [said + "".join(f"({of}) " for of in [_models(first[0])] if of) + (short or in_words)]
+    said += f"({tested}) " if (tested := _models(first[0])) else ""
+    lines = [said + (short or in_words)]
     lines += [f"- *{group[0].claim.claim}* {_standings(by_setting(group), group, there)}." for group in rest]
     texts = [in_words] * bool(short) + [in_numbers(group, as_list(models)) for group in groups]
     fold = "\n".join(f"<p>{text}</p>" for text in texts)
@@ -152,15 +153,15 @@ def in_short(group: Sequence[Judgement]) -> str:
     claim, models = group[0].claim, dict.fromkeys(f"`{j.place.model}`" for j in group)
     if len(group) < 3 or claim.margin or CHANCE in claim.against:
         return ""
-    found: dict[str, list[str]] = {}
+    verdicts: dict[str, list[str]] = {}
     for j in group:
         for side, verdict in zip(j.claim.against, verdicts_of_each(j.claim, j, j.leads), strict=True):
             assert isinstance(side, Side)
-            found.setdefault(_other(side, j, False), []).append(verdict)
+            verdicts.setdefault(_other(side, j, False), []).append(verdict)
     said = []
     for verb, verdict in (("trails", "not supported"), ("beats", "supported")):
         names: dict[str, list[str]] = {}
-        for name, of_each in found.items():
+        for name, of_each in verdicts.items():
             if n := of_each.count(verdict):
                 names.setdefault(f"in {n} of {len(of_each)}" if n < len(of_each) else f"in all {n}", []).append(name)
         said += [f"{verb} {', '.join(f'{_listed(of)} {count}' for count, of in names.items())}"] if names else []
