@@ -56,10 +56,10 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     first, *rest = groups
     there = {name: [j for j in judge_on_benchmarks(name) if j.place.model in as_list(models)] for name in ids}
     in_words, short = sentences(first), in_short(first)
-    said = f"**The answer. {_standings(standing(first), first, there)}.** The claim: *{first[0].claim.claim}* "
+    said = f"**The answer. {_standings(first, '', there)}.** The claim: *{first[0].claim.claim}* "
     said += f"({tested}) " if (tested := _models(first[0])) else ""
     lines = [said + (short or in_words)]
-    lines += [f"- *{group[0].claim.claim}* {_standings(by_setting(group), group, there)}." for group in rest]
+    lines += [f"- *{group[0].claim.claim}* {_standings(group, by_setting(group), there)}." for group in rest]
     texts = [in_words] * bool(short) + [in_numbers(group, as_list(models)) for group in groups]
     fold = "\n".join(f"<p>{text}</p>" for text in texts)
     return Markdown(
@@ -67,10 +67,10 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     )
 
 
-def _standings(said: str, group: Sequence[Judgement], there: Mapping[str, Sequence[Judgement]]) -> str:
+def _standings(group: Sequence[Judgement], settings: str, there: Mapping[str, Sequence[Judgement]]) -> str:
     """What the models trained here say and, where they are asked, what real models say on a benchmark."""
-    of_real, (word, *more) = real_counts(there[group[0].claim.id]), said.split(":")
-    return f"{':'.join([f'{word} with our models', *more])}. {of_real}" if of_real else said
+    of_real = real_counts(there[group[0].claim.id])
+    return f"{standing(group)} with our models{settings}. {of_real}" if of_real else f"{standing(group)}{settings}"
 
 
 def real_counts(on_benchmarks: Sequence[Judgement]) -> str:
@@ -114,12 +114,12 @@ def beside_the_lab(models: Sequence[str]) -> tuple[dict[str, dict[str, str]], st
 def standing(group: Sequence[Judgement]) -> str:
     """Yes, no, partly or can't tell here: a claim in all its settings on a page.
 
-    "No, as far as can be told" where one says no and another can't tell.
+    "No, as far as can be told" where one says no and another can't tell; yes likewise.
     """
-    of_each = [_standing_of(j) for j in group]
-    if len(set(of_each)) == 1:
-        return of_each[0]
-    return PARTLY if YES in of_each else f"{NO}, as far as can be told"
+    of_each = {_standing_of(j) for j in group}
+    if len(of_each) == 1:
+        return of_each.pop()
+    return PARTLY if {YES, NO} <= of_each else f"{YES if YES in of_each else NO}, as far as can be told"
 
 
 def _standing_of(j: Judgement) -> str:
@@ -128,7 +128,7 @@ def _standing_of(j: Judgement) -> str:
 
 
 def by_setting(group: Sequence[Judgement]) -> str:
-    """The standing; where settings differ, what each says; and which models judged, where the claim is about size."""
+    """Where settings differ, what each says; and which models judged, where the claim is about size."""
     said: dict[str, list[str]] = {}
     for j in group:
         where = book_claims().in_words.get(j.setting, j.setting).rstrip(",")
@@ -136,8 +136,8 @@ def by_setting(group: Sequence[Judgement]) -> str:
         said.setdefault(SAID[_standing_of(j)], []).append(f"{where[0].lower()}{where[1:]}{models}")
     of_each = {word: " and ".join(dict.fromkeys(where)) for word, where in said.items()}
     if len(of_each) > 1:
-        return f"{standing(group)}: {'; '.join(f'{word} {where}' for word, where in of_each.items())}"
-    return f"{standing(group)}, {', '.join(of_each.values())}" if any(map(_models, group)) else standing(group)
+        return f": {'; '.join(f'{word} {where}' for word, where in of_each.items())}"
+    return f", {', '.join(of_each.values())}" if any(map(_models, group)) else ""
 
 
 def _models(j: Judgement) -> str:
@@ -151,7 +151,8 @@ def _models(j: Judgement) -> str:
 def in_short(group: Sequence[Judgement]) -> str:
     """Of a claim to beat others in more than two settings: in how many it holds, and how often each other is beaten."""
     claim, models = group[0].claim, dict.fromkeys(f"`{j.place.model}`" for j in group)
-    if len(group) < 3 or claim.margin or CHANCE in claim.against:
+    others = [side.detector for side in claim.against if isinstance(side, Side)]
+    if len(group) < 3 or claim.margin or CHANCE in claim.against or claim.a.detector in others:
         return ""
     verdicts: dict[str, list[str]] = {}
     for j in group:
@@ -163,7 +164,8 @@ def in_short(group: Sequence[Judgement]) -> str:
         names: dict[str, list[str]] = {}
         for name, of_each in verdicts.items():
             if n := of_each.count(verdict):
-                names.setdefault(f"in {n} of {len(of_each)}" if n < len(of_each) else f"in all {n}", []).append(name)
+                count = f"in all {n}" if n == len(group) else f"in {n} of {len(of_each)}"
+                names.setdefault(count, []).append(name)
         said += [f"{verb} {', '.join(f'{_listed(of)} {count}' for count, of in names.items())}"] if names else []
     n_held, settings = sum(j.verdict == "supported" for j in group), [j.setting for j in group]
     where = ", ".join(models) if len(models) == len(group) else "; ".join(settings)
