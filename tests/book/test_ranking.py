@@ -20,7 +20,7 @@ from mialib.versions import VERSIONS
 from replication import recorded
 from replication.claims.over_seeds import compare_auc_over_seeds
 from replication.studies import ranking
-from replication.studies.ranking import AT_DEFAULT, OWN, SHIFTED, Block, average, complete
+from replication.studies.ranking import OWN, SHIFTED, Block, average, complete
 
 pytestmark = pytest.mark.usefixtures("home_of_all_pages")
 N = 60  # texts of a class
@@ -194,16 +194,11 @@ def test_blocks_have_the_detectors_that_apply_and_their_scores(of_page):
     assert set(first.detectors) == {name for name, known in DETECTORS.items() if set(known.needs) <= given}
     inputs, _ = cut_inputs(load_inputs(of_page[0][0]), 3)
     np.testing.assert_allclose(first.scores["ppl"], np.tile(scores_of(inputs, "ppl"), (5, 1)))
-    tuned = {"min_k", "min_k++", "surp", "gap_k", "max_renyi"}
-    assert set(first.chosen) == tuned == {n for n in DETECTORS if n + AT_DEFAULT in first.scores}
-    for name, options in first.chosen.items():
-        fixed = np.tile(scores_of(inputs, name), (5, 1))
-        np.testing.assert_allclose(first.scores[name + AT_DEFAULT], fixed)
+    for name in ("min_k", "min_k++", "surp", "gap_k", "max_renyi"):  # that a paper tunes
         grid = score_grid(inputs, name)
         for f, test_idx in enumerate(first.judged):
             chosen_on = np.setdiff1d(np.arange(len(inputs.labels)), test_idx)
             best = grid.best(inputs.labels, chosen_on)
-            assert options[f] == grid.options[best]
             np.testing.assert_allclose(first.scores[name][f], grid.scores[best])
             expected = auc(inputs.labels[test_idx], grid.scores[best][test_idx])
             assert first.auc_by_fold[name][f] == pytest.approx(expected)
@@ -226,7 +221,7 @@ def recorded_file(of_page, tmp_path_factory):
     return path
 
 
-def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs_and_choices(of_page, recorded_file, monkeypatch):
+def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs(of_page, recorded_file, monkeypatch):
     live = {b.cell: b for b in ranking.gather_scores(of_page, [3, 5], Path("none")).blocks}
     monkeypatch.setattr(ranking, "load_inputs", lambda _: pytest.fail("what is recorded is not computed"))
     gathered = ranking.gather_scores(of_page, [3, 5], recorded_file)
@@ -234,7 +229,6 @@ def test_recorded_seeds_come_back_as_ranks_with_the_same_aucs_and_choices(of_pag
     for b in gathered.blocks:
         expected = live[b.cell]
         assert set(b.scores) == set(expected.scores) and b.texts.tolist() == expected.texts.tolist()
-        assert {name: list(of) for name, of in expected.chosen.items()} == b.chosen
         for name in b.scores:
             assert b.auc[name] == pytest.approx(expected.auc[name], abs=1e-12)
     assert recorded.read_provenance(recorded_file)["torch"]
@@ -245,8 +239,8 @@ def test_a_detector_of_another_version_is_left_out_alone(of_page, recorded_file,
     monkeypatch.setitem(DETECTORS, "new", replace(DETECTORS["ppl"], name="new"))
     gathered = ranking.gather_scores(of_page, [3, 5], recorded_file)
     assert {b.seed for b in gathered.blocks} == {0, 1, 2} and len(gathered.blocks) == 12 and not gathered.ran
-    names = {row["detector"] for row in recorded.read_recorded(recorded_file)} & {*DETECTORS, "min_k" + AT_DEFAULT}
-    assert names - {name for b in gathered.blocks for name in b.scores} == {"min_k", "min_k" + AT_DEFAULT}
+    names = {row["detector"] for row in recorded.read_recorded(recorded_file)}
+    assert names - {name for b in gathered.blocks for name in b.scores} == {"min_k"}
     assert any("min_k 1, now 7" in line for line in gathered.left_out)
     assert any(line.startswith("new: ") for line in gathered.left_out), "a new one drops nothing"
     monkeypatch.setitem(VERSIONS, "scoring", 7)

@@ -16,7 +16,7 @@ import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -39,9 +39,9 @@ from mialib.passes.inputs import (
     Target,
     cut_inputs,
     load_inputs,
-    score_all,
     score_grid,
     split_lengths,
+    unavailable_reason,
     versions_behind,
 )
 from mialib.store import hash_of, hash_texts
@@ -56,7 +56,6 @@ RECORDED_FILE = BOOK_DATA / "recorded" / "ranking.parquet"
 BLOCK = ("model", "benchmark", "n_words", "seed")  # the columns that name a recorded row's block
 PAGE = "which_detector"  # whose parameters in the profile say what is recorded
 OWN, SHIFTED = "without a shift", "with a shift"
-AT_DEFAULT = " at its default"  # after a tuned detector's name: the same where nothing is chosen; it is not ranked
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +75,6 @@ class Block:
     texts: NDArray[np.int64]  # (N,): a hash of each whole text, which is the same in all blocks that it is in
     labels: NDArray[np.int8]  # (N,), 1 = member
     scores: Mapping[str, NDArray[Any]]  # (F, N) each, as each fold chose; of a recorded seed ranks, of the same AUC
-    chosen: Mapping[str, Sequence[dict[str, float]]] = field(default_factory=dict)  # by fold
 
     @property
     def cell(self) -> tuple[str, str, int]:
@@ -179,15 +177,12 @@ def gather_scores(page: Sequence[tuple[Target, str]], lengths: Any, recorded: Pa
 
 def _block(inputs: Inputs, cut: Inputs, n_words: int, condition: str, seed: int = 0) -> Block:
     model, benchmark = inputs.target.model.removesuffix(f"@{seed}"), inputs.target.benchmark
-    scores, choices = {}, {}
-    for name, at_default in score_all(cut, ranked(inputs.target)).items():
-        if at_default is not None:
-            by_fold = score_grid(cut, name).by_fold(inputs.labels)  # without a grid the default is the one candidate
-            scores[name] = by_fold.scores
-            if DETECTORS[name].grid:
-                choices[name] = by_fold.options
-                scores[name + AT_DEFAULT] = np.broadcast_to(at_default, by_fold.scores.shape)
-    return Block(model, benchmark, n_words, seed, condition, _numbers(inputs.texts), inputs.labels, scores, choices)
+    scores = {
+        name: score_grid(cut, name).by_fold(inputs.labels).scores  # without a grid the default is the one candidate
+        for name in ranked(inputs.target)
+        if not unavailable_reason(cut, name)
+    }
+    return Block(model, benchmark, n_words, seed, condition, _numbers(inputs.texts), inputs.labels, scores)
 
 
 def ranked(target: Target) -> list[str]:
@@ -203,15 +198,15 @@ def _numbers(texts: Sequence[str]) -> NDArray[np.int64]:
 
 def made_for(target: Target, n_words: int, detector: str) -> str:
     """A hash of all but the texts that a recorded row must have been computed for: the target of seed 0, length,
-    recipes, and the detector's hyperparameters and their candidates; `detector` as a block names its scores."""
+    recipes, and the detector's hyperparameters and their candidates."""
     fields = {name: getattr(target, name) for name in ("model", "benchmark", "reference", "corpus", "published")}
-    entry = DETECTORS[detector.removesuffix(AT_DEFAULT)]
+    entry = DETECTORS[detector]
     return hash_of([fields, n_words, [detector, entry.hyperparameters, entry.grid], recipes_of(target.models())])
 
 
 def versions_behind_row(detector: str) -> dict[str, int]:
-    """The versions of all that makes a detector's ranks; `detector` as a block names its scores."""
-    return versions_of("training", "choosing") | versions_behind(detector.removesuffix(AT_DEFAULT))
+    """The versions of all that makes a detector's ranks."""
+    return versions_of("training", "choosing") | versions_behind(detector)
 
 
 def texts_hash(benchmark: Benchmark, n_words: int, corpus: str | None) -> str:
@@ -259,14 +254,14 @@ def rank_rows(seeds: Iterable[int]) -> list[dict[str, Any]]:
                 row["versions"] = json.dumps(versions_behind_row(name))
                 ranks, rank_rows = np.unique(rankdata(scores, "dense", axis=1), axis=0, return_inverse=True)
                 row["ranks"], row["of_fold"] = list(ranks.astype(np.uint16)), rank_rows.astype(np.uint8)
-                rows.append(head | row | {"chosen": json.dumps(block.chosen.get(name))})
+                rows.append(head | row)
     return rows
 
 
 def _recorded_for(row: dict[str, Any], target: Target, n_words: int, texts: str) -> str:
     """Say what else than asked for a row was recorded for; "" where it fits."""
     detector = row["detector"]
-    if detector.removesuffix(AT_DEFAULT) not in DETECTORS:
+    if detector not in DETECTORS:
         return "a detector that is no longer there"
     row, test = row | {"test": row["made_for"]}, made_for(target, n_words, detector)
     return why_not_counted(row, test, texts, target.models(), versions_behind_row(detector))
@@ -274,10 +269,9 @@ def _recorded_for(row: dict[str, Any], target: Target, n_words: int, texts: str)
 
 def _recorded_block(rows: Sequence[Mapping[str, Any]], benchmark: Benchmark, condition: str) -> Block:
     scores = {row["detector"]: np.array(row["ranks"], np.uint16)[row["of_fold"]] for row in rows}
-    choices = {row["detector"]: options for row in rows if (options := json.loads(row["chosen"]))}
     model, _, n_words, seed = (rows[0][name] for name in BLOCK)
     texts = _numbers(benchmark.texts)
-    return Block(model, rows[0]["benchmark"], n_words, seed, condition, texts, benchmark.labels, scores, choices)
+    return Block(model, rows[0]["benchmark"], n_words, seed, condition, texts, benchmark.labels, scores)
 
 
 # --- groups of blocks ---
