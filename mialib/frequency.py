@@ -78,13 +78,13 @@ def count_tokens(
     *,
     name: str,
     tokenizer_hash: str = "",
-    found: Iterable[Mapping[str, NDArray[np.int64]]] = (),
+    saved: Iterable[Mapping[str, NDArray[np.int64]]] = (),
     save: Callable[[dict[str, NDArray[np.int64]]], None] | None = None,
 ) -> TokenFrequency:
     """Count the tokens of `texts`, which may be a stream larger than memory; no start or end tokens are added.
 
     `vocab_size` is the model's `|V|`, its number of output rows. Once a minute `save` is given the counts (V,) so far
-    and the number of texts counted; `found` gives what an earlier run saved, and counting goes on there. ValueError for
+    and the number of texts counted; `saved` gives what an earlier run saved, and counting goes on there. ValueError for
     a token outside the vocabulary, and for no tokens.
 
     >>> model = Scorer("smollm2-135m").loaded
@@ -95,7 +95,7 @@ def count_tokens(
     if isinstance(texts, str):
         raise ValueError(f"{name}: texts are expected, got one string")
     counts, n_done, saved_at = np.zeros(vocab_size, np.int64), 0, time.monotonic()
-    for last in found:
+    for last in saved:
         counts, n_done = last["counts"], int(last["n_done"])
     rest = islice(texts, n_done, None)
     while batch := list(islice(rest, TEXTS_AT_ONCE)):

@@ -190,7 +190,7 @@ class LoadedScorer:
         temperature: float = 1.0,
         part: tuple[int, int] | None = None,
         progress: bool = True,
-        found: Iterable[StatsPart] = (),
+        saved: Iterable[StatsPart] = (),
         save: Callable[[StatsPart], None] | None = None,
     ) -> TokenStats:
         """Token statistics of each of N texts, in the order given.
@@ -201,7 +201,7 @@ class LoadedScorer:
           whole batches of the whole pass: those that begin with a text that `batches.part_of_each` gives it. The texts'
           numbers are `provenance["numbers"]`. Where memory is short batches are others, and parts may leave texts out.
         - `progress` shows a bar in a terminal, and logs a line now and then where there is none.
-        - `save` is called with each part of a long pass once it is scored. `found` are those that an earlier run of the
+        - `save` is called with each part of a long pass once it is scored. `saved` are those that an earlier run of the
           same texts saved; they are not scored again.
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
@@ -211,7 +211,7 @@ class LoadedScorer:
         if not 0 < temperature < math.inf:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
         texts = check_texts(texts, "texts to score")
-        done = list(found)
+        done = list(saved)
         number, n_parts = part or (1, 1)
         is_own, is_scored = part_of_each(texts, n_parts) == number, np.zeros(len(texts), bool)
         for numbers, _ in done:

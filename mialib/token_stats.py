@@ -184,7 +184,7 @@ class TokenStats(Sequence[TokenRow]):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote; ValueError where the file is something else, or damaged."""
+        """Read what `save` wrote, columns that can't be written to; ValueError for another file, or a damaged one."""
         import pyarrow.parquet as pq
 
         with readable(path, "token statistics"), pq.ParquetFile(path, page_checksum_verification=True) as file:

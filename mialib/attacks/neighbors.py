@@ -74,7 +74,7 @@ def make_neighbors(
     seed: int = 0,
     language: str = "en",
     progress: bool = True,
-    found: Iterable[list[tuple[list[str], bool]]] = (),
+    saved: Iterable[list[tuple[list[str], bool]]] = (),
     save: Callable[[list[tuple[list[str], bool]]], None] | None = None,
 ) -> list[list[str]]:
     """The `n_neighbors` best neighbors of each text, best first, all different; each differs in one word alone.
@@ -82,7 +82,7 @@ def make_neighbors(
     `masked_lm` is a Hugging Face name (`roberta-base`), a folder or a lab model (`lab/en-masked`) with a byte-level BPE
     or WordPiece tokenizer. A text's neighbors depend on it, the model, `n_neighbors` and `seed`, not on the other
     texts. In a text longer than the model's context a word is seen with as many tokens around it as fit; the number of
-    such texts is logged. `save` is given finished parts: neighbors, and whether the text was longer; `found` is what an
+    such texts is logged. `save` is given finished parts: neighbors, and whether the text was longer; `saved` is what an
     earlier run saved of the same texts. ValueError, naming the text, for one that has fewer neighbors than asked for.
 
     >>> [neighbors] = make_neighbors(["The river rises in the hills."], "roberta-base", n_neighbors=3, progress=False)
@@ -93,7 +93,7 @@ def make_neighbors(
     model, tokenizer = load_masked_model(masked_lm)
     spaced, unspaced = _vocabularies(model, tokenizer, language)
     context = _context(model, tokenizer)
-    made = [one for part in found for one in part]
+    made = [one for part in saved for one in part]
 
     def make(i: int) -> tuple[list[str], bool]:
         text = texts[i]
@@ -132,19 +132,19 @@ def neighbor_log_probs(
     neighbors: Sequence[Sequence[str]],
     *,
     progress: bool = True,
-    found: Iterable[dict[str, Floats]] = (),
+    saved: Iterable[dict[str, Floats]] = (),
     save: Callable[[dict[str, Floats]], None] | None = None,
 ) -> NDArray[np.float64]:
     """Mean log p of each neighbor under the scorer's model, (N, M), nats per token; N texts with M neighbors each.
 
     `stats` are the texts' own statistics under that model. ValueError where texts differ in their number of neighbors.
-    `found` and `save` are as for `make_neighbors`.
+    `saved` and `save` are as for `make_neighbors`.
     """
     counts = {len(of_text) for of_text in neighbors}
     if len(stats) != len(neighbors) or len(counts) > 1:
         counted = f"{min(counts, default=0)} to {max(counts, default=0)}"
         raise ValueError(f"statistics of {len(stats)} texts, and {counted} neighbors of each of {len(neighbors)}")
-    means = [row for part in found for row in part["log_prob"]]
+    means = [row for part in saved for row in part["log_prob"]]
 
     def means_of(i: int) -> list[float]:
         # A text's neighbors are of almost one length, so a batch of them has next to no padding.

@@ -129,13 +129,13 @@ class Weights(Source):
         key |= {"temperature": temperature} if temperature != 1 else {}
 
         def make(
-            checkpoints: Checkpoints, part: tuple[int, int] | None = None, found: Sequence[StatsPart] = ()
+            checkpoints: Checkpoints, part: tuple[int, int] | None = None, saved: Sequence[StatsPart] = ()
         ) -> TokenStats:
             from mialib.catalog.loading import load_scorer
 
             scoring: dict[str, Any] = {"after": after, "temperature": temperature, "part": part}
-            found = [*found, *checkpoints]
-            return load_scorer(self.name, **loading).score(texts, **scoring, found=found, save=checkpoints.add)
+            saved = [*saved, *checkpoints]
+            return load_scorer(self.name, **loading).score(texts, **scoring, saved=saved, save=checkpoints.add)
 
         if part is None or is_cached("token_stats", STATS, **key):
             return cached("token_stats", make, STATS, STATS_PARTS, **key)
@@ -144,8 +144,10 @@ class Weights(Source):
         if missing:
             raise PartsMissing(f"{self.name} on {len(texts)} texts: parts {', '.join(map(str, missing))} of {part[1]}")
         stats = TokenStats.joined(shards, provenance=shards[0].stats.provenance)
-        whole = make if len(stats) < len(texts) else (lambda _, found: stats)
-        return cached("token_stats", partial(whole, found=shards), STATS, STATS_PARTS, **key)
+        if len(stats) < len(texts):
+            return cached("token_stats", partial(make, saved=shards), STATS, STATS_PARTS, **key)
+        del shards  # before the table is read again: not three times in memory
+        return cached("token_stats", lambda _: stats, STATS, STATS_PARTS, **key)
 
     # --- how transformers loads it ---
 

@@ -50,7 +50,7 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
     def make(checkpoints: Checkpoints) -> TokenFrequency:
         names, save = {"name": corpus, "tokenizer_hash": hashed}, partial(checkpoints.add, instead=True)
         texts, tokenizer = reference_texts(corpus), load_tokenizer(model)
-        return count_tokens(texts, tokenizer, size, found=checkpoints, save=save, **names)
+        return count_tokens(texts, tokenizer, size, saved=checkpoints, save=save, **names)
 
     key: dict[str, Any] = {"tokenizer": hashed, "size": size, "corpus": corpus_identity(corpus)}
     key |= {"tokenizers": version("tokenizers")} | versions_of("counting")
@@ -68,7 +68,7 @@ def neighbors_or_load(
     key |= {"texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(checkpoints: Checkpoints) -> list[list[str]]:
-        return make_neighbors(texts, masked_lm, **options, found=checkpoints, save=checkpoints.add)
+        return make_neighbors(texts, masked_lm, **options, saved=checkpoints, save=checkpoints.add)
 
     return cached("neighbors", make, JSON, JSON, **key)
 
@@ -105,7 +105,7 @@ def neighbor_log_probs_or_load(
     def make(checkpoints: Checkpoints) -> dict[str, NDArray[np.float64]]:
         neighbors, stats = neighbors_or_load(texts, masked_lm, **options), score_or_load(model, texts, **loading)
         scorer = load_scorer(model, **loading)
-        resume: dict[str, Any] = {"found": checkpoints, "save": checkpoints.add}
+        resume: dict[str, Any] = {"saved": checkpoints, "save": checkpoints.add}
         return {"log_prob": neighbor_log_probs(scorer, stats, neighbors, **resume)}
 
     return cached("neighbor_log_probs", make, ARRAYS, ARRAYS, **key)["log_prob"]

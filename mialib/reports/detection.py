@@ -136,7 +136,7 @@ def pick_detectors(asked: Sequence[str], target: Target) -> list[str]:
     named = [name for name in asked if name != ALL]
     for name in named:
         if why := why_not(name, target):
-            raise ValueError(f"detector {name} {why}")
+            raise ValueError(f"detector {name}: {why}")
     runs_all = not asked or ALL in asked
     names = [name for name, entry in DETECTORS.items() if asked or not entry.is_later] if runs_all else named
     _check_read(target, names)
@@ -153,7 +153,7 @@ def why_not(name: str, target: Target) -> str:
     """What the model does not give a detector, or which options it lacks; "" where it can run."""
     entry, lacks = get_detector(name), find(target.model).lacks
     if columns := [column for column in entry.reads if column in lacks]:
-        return f"is not applicable: {lacks[columns[0]]}"
+        return lacks[columns[0]]
     options = [NEEDS[need].option for need in entry.needs if not NEEDS[need].is_named(target)]
     return f"needs {' and '.join(options)}" if options else ""
 

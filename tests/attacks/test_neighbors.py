@@ -178,7 +178,7 @@ def test_neighbors_that_broke_off_go_on(masked_folder, model_folder, made, monke
         with pytest.raises(KeyboardInterrupt):
             run(progress=False, save=save)
         rest = []
-        np.testing.assert_array_equal(run(progress=False, found=saved, save=rest.append), expected)
+        np.testing.assert_array_equal(run(progress=False, saved=saved, save=rest.append), expected)
         assert len(rest) == len(TEXTS) - 3, "all but the two that were there, and the last"
 
 

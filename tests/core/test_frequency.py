@@ -57,7 +57,7 @@ def test_a_count_that_broke_off_goes_on_where_it_stopped(tokenizer, monkeypatch)
         count_tokens(broken(), tokenize, len(tokenizer), name="b", save=save)
     assert seen == SENTENCES[:4]
     seen.clear()
-    counted = count_tokens(SENTENCES, tokenize, len(tokenizer), name="b", found=saved)
+    counted = count_tokens(SENTENCES, tokenize, len(tokenizer), name="b", saved=saved)
     assert seen == SENTENCES[4:]
     np.testing.assert_array_equal(counted.counts, count_tokens(SENTENCES, tokenizer, len(tokenizer), name="b").counts)
 

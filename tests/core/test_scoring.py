@@ -140,12 +140,12 @@ def test_scoring_that_broke_off_goes_on_to_the_same_bits(n_parts, model_folder, 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        mialib.Scorer(model_folder).score(texts, progress=False, found=saved, save=save)
+        mialib.Scorer(model_folder).score(texts, progress=False, saved=saved, save=save)
     assert sum(len(part.numbers) for part in saved) == n_parts
     scorer = mialib.Scorer(model_folder)
     forward = scorer._forward
     monkeypatch.setattr(scorer, "_forward", lambda ids, *of: forwards.append(len(ids)) or forward(ids, *of))
-    again = scorer.score(texts, progress=False, found=saved)
+    again = scorer.score(texts, progress=False, saved=saved)
     for column in COLUMNS:
         np.testing.assert_array_equal(getattr(again, column), getattr(whole, column))
     np.testing.assert_array_equal(again.n_cut, whole.n_cut)
@@ -174,7 +174,7 @@ def test_parts_of_a_pass_are_of_its_batches_and_hold_its_bits(n_parts, model_fol
         np.testing.assert_array_equal(getattr(joined, column), getattr(whole, column))
     assert joined.provenance == whole.provenance
     run.clear()
-    scorer.score(texts, part=(1, n_parts), progress=False, found=parts[:1])
+    scorer.score(texts, part=(1, n_parts), progress=False, saved=parts[:1])
     assert not run, "a part goes on from what is there of it"
 
 

@@ -20,7 +20,7 @@ from replication import results
 from replication.results import DASH, Result
 from replication.tables import text_table
 
-LEVELS = (0.05, 0.01)  # a set is called members where its p-value is at most this
+LEVEL = 0.05  # a set is called members where its p-value is at most this
 DRAWS = 10_000  # random divisions of the texts behind a rate of false alarms
 POWER_DRAWS = 2000  # behind a power
 RESAMPLES, DRAWS_A_RESAMPLE = 200, 100  # of the texts, for a power's interval
@@ -45,17 +45,15 @@ def draw_sets(
 
 def false_alarms(
     non_members: FloatArray, sizes: Sequence[int], n_known: int, n_draws: int = DRAWS
-) -> dict[str, dict[int, Interval]]:
-    """How often a set of unseen texts is called members at each level, {"rank sum, 5%": {size: rate}}.
+) -> dict[int, Interval]:
+    """How often the rank-sum test calls a set of unseen texts members at 5%, {size: rate}.
 
     Each draw divides the non-members into known and others again and looks at one set of each size, so the interval is
     Clopper and Pearson's. It need not cover the texts: p-values are made of ranks, the same for all untied scores.
     """
-    n_below, rates = draw_sets(non_members, None, max(sizes), n_known, n_draws, np.random.default_rng(0)), {}
-    for level in LEVELS:
-        called = {m: int(rank_sum(n_below[:, :m], n_known, level).sum()) for m in sizes}
-        rates[f"rank sum, {level:.0%}"] = {m: clopper_pearson(n, n_draws) for m, n in called.items()}
-    return rates
+    n_below = draw_sets(non_members, None, max(sizes), n_known, n_draws, np.random.default_rng(0))
+    n_called = {m: int(rank_sum(n_below[:, :m], n_known, LEVEL).sum()) for m in sizes}
+    return {m: clopper_pearson(n, n_draws) for m, n in n_called.items()}
 
 
 def power(
@@ -71,7 +69,7 @@ def power(
 
     def rates(known_pool: FloatArray, pool: FloatArray, n_draws: int) -> FloatArray:
         n_below = draw_sets(known_pool, pool, max(sizes), n_known, n_draws, rng)
-        return np.array([rank_sum(n_below[:, :m], n_known, LEVELS[0]).mean() for m in sizes])
+        return np.array([rank_sum(n_below[:, :m], n_known, LEVEL).mean() for m in sizes])
 
     estimates, resampled = rates(non_members, others, POWER_DRAWS), np.empty((RESAMPLES, len(sizes)))
     for row in resampled:
