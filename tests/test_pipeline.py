@@ -192,6 +192,16 @@ def test_an_edit_makes_what_depends_on_it_and_nothing_else(built, path, edit, jo
         assert built.left() == jobs
 
 
+def test_another_recipe_trains_its_model_and_no_other(built):
+    path = built.folder / "data" / "profiles" / "tiny.yml"
+    profile = yaml.safe_load(text := path.read_text())
+    profile["models"]["lab/large"]["train"]["seed"] = 7
+    path.write_text(yaml.safe_dump(profile, sort_keys=False))
+    left = built.left()
+    path.write_text(text)
+    assert left == {"score lab/large on lab/zh", "notebook told", "book"}
+
+
 KILLS = 3
 
 

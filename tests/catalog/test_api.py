@@ -20,6 +20,8 @@ from mialib.catalog.hub import Unavailable
 from mialib.detectors import DETECTORS
 from mialib.passes.cache import (
     count_or_load,
+    neighbor_log_probs_or_load,
+    neighbors_or_load,
     score_cut_texts,
     score_or_load,
 )
@@ -198,6 +200,14 @@ def test_log_probs_of_other_tokens_are_refused_before_any_text_is_sent(server):
     with pytest.raises(ValueError, match=re.escape(server.url)):
         score_or_load("api:tiny", TEXTS)
     assert not server.asked
+
+
+def test_neighbors_are_scored_by_the_api(server, with_tokenizer, model_folder, masked_folder):
+    texts = SENTENCES[:2]
+    ours = neighbor_log_probs_or_load("api:tiny", texts, masked_folder, n_neighbors=3)
+    made = neighbors_or_load(texts, masked_folder, n_neighbors=3)
+    expected = [[row.log_prob.mean() for row in local(model_folder, of_text)] for of_text in made]
+    np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
 def test_cut_texts_are_asked_for_where_they_are_no_prefix(server, with_tokenizer, model_folder, monkeypatch):

@@ -23,6 +23,17 @@ def test_p_values_by_hand_and_uniform():
     assert all((tied <= i / 20).mean() <= i / 20 + 0.01 for i in range(1, 20))
 
 
+@pytest.mark.parametrize("digits", [1, 9])  # with and without ties
+def test_a_score_lies_above_the_threshold_exactly_where_its_p_value_is_small_enough(digits):
+    rng = np.random.default_rng(0)
+    for n in (19, 99, 100, 250):
+        known, scores = rng.normal(size=n).round(digits), rng.normal(size=500).round(digits)
+        for fpr in (0.05, 0.07, 0.1, 0.29, 0.5, 0.99):
+            made = d.decide(known, fpr)
+            np.testing.assert_array_equal(scores > made.threshold, d.p_values(scores, known) <= fpr)
+            assert made.n_above == (known > made.threshold).sum() <= made.n_allowed
+
+
 def test_a_threshold_by_hand():
     """Of 0 .. 99 at 5%: floor(0.05 * 101) - 1 = 4 may lie above, so it is 95; 4 of 100 is [0.011, 0.099]."""
     decision = d.decide(np.arange(100.0), 0.05)

@@ -378,6 +378,8 @@ def test_a_bound_of_epsilon_by_hand():
     level = 1 - (0.6**4 + 4 * 0.6**3 * 0.4)
     assert metrics.epsilon_bound(three, np.arange(8.0), 4, level) == pytest.approx(np.log(0.6 / 0.4))
     assert metrics.epsilon_bound(three, np.arange(8.0), 4) == metrics.epsilon_bound(1 - labels, scores, 4) == 0
+    for tied in (labels, 1 - labels):
+        assert metrics.epsilon_bound(tied, np.zeros(40), 20) == 0, "the order of tied scores shows nothing"
     for n_guesses in (0, 3, 42):
         with pytest.raises(ValueError, match=f"{n_guesses}"):
             metrics.epsilon_bound(labels, scores, n_guesses)

@@ -261,6 +261,14 @@ def test_the_mean_loss_is_that_of_one_text_at_a_time(monkeypatch):
     assert training.mean_loss(model, texts) == pytest.approx(np.mean(alone), abs=1e-6)
 
 
+def test_products_are_rounded_on_a_gpu_alone_and_never_afterwards():
+    for device, inside in (("cpu", "highest"), ("cuda", "high")):
+        with pytest.raises(KeyError), training.tf32_products(device):
+            assert torch.get_float32_matmul_precision() == inside
+            raise KeyError
+        assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_each_text_is_seen_as_often_as_it_should_and_members_are_divided_equally():
     recipe = load_recipes().models["lab/tiny-5k"].train
     texts, times = [[i] * (2 + i % 5) for i in range(40)], [1 + i % 4 for i in range(40)]

@@ -261,6 +261,15 @@ def test_another_corpus_or_reference_leaves_the_rest_as_it_is(inputs, tmp_path, 
         inputs.retarget(model=tiny_model("llama"))
 
 
+def test_every_pass_of_cut_texts_is_cut(inputs, model_folder):
+    cut, n_reused = cut_inputs(inputs, 4)
+    fresh = mialib.Scorer(model_folder).score(cut.benchmark.texts, progress=False)
+    np.testing.assert_array_equal(cut.stats.token_ids, fresh.token_ids)
+    assert n_reused == 16 and all(
+        (cut[name].n_tokens < inputs[name].n_tokens).all() for name in ("stats", "reference", "lowercase")
+    )
+
+
 def test_a_signature_names_all_that_a_number_hangs_on(target):
     made = load_inputs(target).stats.provenance
     weights = made["revision"].rpartition("@")[2][:10]
