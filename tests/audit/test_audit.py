@@ -170,6 +170,27 @@ def test_the_report_holds_its_settings_and_the_detectors_in_their_order(files, a
 
 
 @cheap
+def test_an_answer_that_depends_on_the_start_token_is_told():
+    report = {
+        "texts": {"n": 30, "n_copies": 0, "file": "it's <mine>"},
+        "non_members": {"n": 37, "file": "unseen"},
+        "target": {"model": "m"},
+        "set_level": 0.05,
+        "blind": {"is_measured": True, "separated_by": [], "could_miss": 0.6},
+        "decider": "min_k",
+        "decider_is_default": False,
+        "coin": {"why": "no coin", "rows": {}},
+        "detectors": {"min_k": {"n_called": 1, "fpr_interval": [0.0, 0.1], "mean_fpr": 1 / 38}},
+        "set": {"p": 0.03, "n": 30, "n_known": 37, "unit": "text", "why": ""},
+        "power": [{"auc": 0.6, "power": 0.5}],
+        "start_token": {"start_token": "none", "p": 0.4},
+    }
+    said = " ".join(auditing.verdict(report)["sentences"])
+    assert all(number in said for number in ("p = 0.4:", "1 of 30 ", "2.6%", "0.8 of 30", "0.60", "it's <mine>"))
+    report["start_token"]["p"] = 0.01
+    assert "0.01" not in " ".join(auditing.verdict(report)["sentences"])
+
+
 def test_a_target_fdr_flags_a_set_of_texts_in_the_report(files, audit, tmp_path, monkeypatch):
     """Of 20 texts and a copy the first six score above all 60 known non-members: p = 1/61, times 20/6 is 0.055."""
     texts = sentences(20, 0)
