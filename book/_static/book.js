@@ -213,10 +213,12 @@ document.addEventListener("DOMContentLoaded", () => {
       python.runPython(check);
       postMessage("Right: the check runs through.");
     } catch (error) {
-      const line = who === "Your code" && String(error.message).match(/line (\d+)/g)?.pop();
+      const lines = [...String(error.message).matchAll(/line (\d+)/g)].map(([, line]) => Number(line));
       const said = String(error.message).trim().split("\n").pop().replace(/:$/, "");
-      const missing = /ImportError: no module named '?(\w+)'?/;
-      postMessage(`${who}${line ? `, ${line}` : ""}: ${said.replace(missing, "there is no module $1: use math; no NumPy here")}`);
+      if (said.startsWith("NotImplementedError")) return postMessage("No answer yet: write yours in place of the line with raise.");
+      const missing = /ImportError: no module named '?(\w+)'?/, failed = check.split("\n")[lines[0] - 1]?.trim();
+      const where = who === "Your code" ? `${lines.length ? `, line ${lines.pop()}` : ""}` : failed ? ` fails at ${failed}` : "";
+      postMessage(`${who}${where}: ${said.replace(missing, "there is no module $1: use math; no NumPy here")}`);
     }
   };
   const loaded = () => new Promise((resolve, reject) => {
@@ -228,7 +230,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const seconds = 10;
   for (const [number, checked] of [...document.querySelectorAll(".cell.tag_check.tag_in-page")].entries()) {
     const stub = [...document.querySelectorAll(".cell.tag_exercise")].findLast((cell) => cell.compareDocumentPosition(checked) & 4);
-    const [box, editor, button, anew, said] = ["div", "textarea", "button", "button", "span"].map((name) => document.createElement(name));
+    const [box, editor, button, anew, said] = ["div", "textarea", "button", "button", "p"].map((name) => document.createElement(name));
     const given = stub.querySelector("pre").textContent.trimEnd();
     Object.assign(editor, { value: given, rows: given.split("\n").length + 4, wrap: "off", spellcheck: false, autocapitalize: "off" });
     Object.assign(editor, { className: "code", ariaLabel: "Your answer, in Python" });

@@ -548,7 +548,7 @@ def test_what_holds_in_some_settings_is_partly_true_and_many_settings_are_counte
     too_few_seeds = judged([2, 0], against=[{"detector": "zlib"}], n=1)
     assert answers.standing([first, too_few_seeds]) == "Yes, as far as can be told"
     assert answers.standing([beaten, too_few_seeds]) == "No, as far as can be told"
-    assert answers.in_short([first, beaten]) == "" and "yes here; no here" in answers.by_setting([first, beaten])
+    assert answers.in_short([first, beaten]) == "" and "Yes here; no here" in answers.by_setting([first, beaten])
     said = answers.in_short([first, beaten, beaten])
     assert "in 1 of 3 tests" in said and "perplexity trails Zlib in 2 of 3; it beats Zlib in 1 of 3." in said
 

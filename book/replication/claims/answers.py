@@ -29,7 +29,7 @@ from replication.tables import METRIC_LABELS
 
 YES, PARTLY, NO, CANT_TELL = "Yes", "Partly", "No", "Can't tell here"
 STANDING = {"supported": YES, NO_DIFFERENCE: NO, "not supported": NO}  # the other verdicts: can't tell
-SAID = {YES: "yes", PARTLY: "partly", NO: "no", CANT_TELL: "open"}
+SAID = {YES: "yes", PARTLY: "partly", NO: "no", CANT_TELL: "undecided"}
 OPPOSITE = {YES: {NO}, NO: {YES}, PARTLY: {NO}}  # what a standing in the lab is contradicted by
 NAMES = {"ppl": "perplexity", "probe": "the probe"}  # where a detector's label is not what one would say
 CORPORA = {
@@ -56,10 +56,10 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     first, *rest = groups
     there = {name: [j for j in judge_on_benchmarks(name) if j.place.model in as_list(models)] for name in ids}
     in_words, short = sentences(first), in_short(first)
-    said = f"**The answer. {_standings(first, '', there)}.** The claim: *{first[0].claim.claim}* "
+    said = f"**The answer. {_standings(standing(first), first, there)}.** The claim: *{first[0].claim.claim}* "
     said += f"({tested}) " if (tested := _models(first[0])) else ""
     lines = [said + (short or in_words)]
-    lines += [f"- *{group[0].claim.claim}* {_standings(group, by_setting(group), there)}." for group in rest]
+    lines += [f"- *{group[0].claim.claim}* {_standings(by_setting(group), group, there)}." for group in rest]
     texts = [in_words] * bool(short) + [in_numbers(group, as_list(models)) for group in groups]
     fold = "\n".join(f"<p>{text}</p>" for text in texts)
     return Markdown(
@@ -67,10 +67,10 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     )
 
 
-def _standings(group: Sequence[Judgement], settings: str, there: Mapping[str, Sequence[Judgement]]) -> str:
+def _standings(said: str, group: Sequence[Judgement], there: Mapping[str, Sequence[Judgement]]) -> str:
     """What the models trained here say and, where they are asked, what real models say on a benchmark."""
     of_real = real_counts(there[group[0].claim.id])
-    return f"{standing(group)} with our models{settings}. {of_real}" if of_real else f"{standing(group)}{settings}"
+    return f"{said}, with our models. {of_real}" if of_real else said
 
 
 def real_counts(on_benchmarks: Sequence[Judgement]) -> str:
@@ -128,7 +128,7 @@ def _standing_of(j: Judgement) -> str:
 
 
 def by_setting(group: Sequence[Judgement]) -> str:
-    """Where settings differ, what each says; and which models judged, where the claim is about size."""
+    """What the settings say, each where they differ; and which models judged, where the claim is about size."""
     said: dict[str, list[str]] = {}
     for j in group:
         where = book_claims().in_words.get(j.setting, j.setting).rstrip(",")
@@ -136,8 +136,9 @@ def by_setting(group: Sequence[Judgement]) -> str:
         said.setdefault(SAID[_standing_of(j)], []).append(f"{where[0].lower()}{where[1:]}{models}")
     of_each = {word: " and ".join(dict.fromkeys(where)) for word, where in said.items()}
     if len(of_each) > 1:
-        return f": {'; '.join(f'{word} {where}' for word, where in of_each.items())}"
-    return f", {', '.join(of_each.values())}" if any(map(_models, group)) else ""
+        first, *others = [f"{word} {of_each[word]}" for word in SAID.values() if word in of_each]
+        return "; ".join([f"{first[0].upper()}{first[1:]}", *others])
+    return f"{standing(group)}, {', '.join(of_each.values())}" if any(map(_models, group)) else standing(group)
 
 
 def _models(j: Judgement) -> str:
@@ -213,17 +214,19 @@ def _clause(j: Judgement, verdict: str, pairs: Sequence[tuple[Side, Interval]], 
     """What one verdict says of the sides that have it; of the same detector, what is different about them."""
     differences = [of for _, of in pairs]
     others, by = _listed([_other(side, j, is_itself) for side, _ in pairs]), _range(differences)
-    shown = ", ".join(f"{of.estimate:+.3f}" for of in differences)
+    shown = ", ".join(f"{of.estimate:+.3f}".replace("-0.000", "0.000").replace("+0.000", "0.000") for of in differences)
     if j.claim.margin:
         beside = {"supported": "less than", "not supported": "more than"}.get(verdict, "perhaps more than")
-        differs = f"differs by {by} {others}" if is_itself else f"differs from {others} by {by}"
-        return f"{differs}, {beside} the {j.claim.margin:g} that would matter"
+        than = f"that {others}" if is_itself else others
+        return f"differs from {than} by {shown}, {beside} the {j.claim.margin:g} that would matter"
     if verdict == NO_DIFFERENCE:
-        return f"{'is as high' if is_itself else 'is level with'} {others} ({shown})"
+        return f"{'is as high as' if is_itself else 'is level with'} {others} ({shown})"
     if verdict == "inconclusive":
         return f"{'may be no higher than' if is_itself else 'is not clearly ahead of'} {others} ({shown})"
     if is_itself:
-        return f"is {by} {'higher' if verdict == 'supported' else 'lower'} than {others}"
+        higher = "higher" if verdict == "supported" else "lower"
+        each = [f"{_range([of])} {higher} than {_other(side, j, is_itself)}" for side, of in pairs]
+        return f"is {' and '.join(each)}" if len(pairs) < 3 else f"is {by} {higher} than {others}"
     return f"{'beats' if verdict == 'supported' else 'trails'} {others} by {by} in {SCORE[j.claim.metric]}"
 
 

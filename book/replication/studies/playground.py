@@ -27,7 +27,7 @@ from mialib.detectors import DETECTORS, FloatArray
 from mialib.metrics import FEW, Interval, auc, auc_interval
 from mialib.passes.inputs import Inputs, score_all, scores_of
 from mialib.store import hash_texts
-from mialib.token_stats import TokenStats
+from mialib.token_stats import NUMBERS, TokenStats
 from mialib_audit.templates import macros
 from replication import pages
 from replication.token_view import LOG_PROB_STEPS, split_text
@@ -42,6 +42,7 @@ VALUES: dict[str, FloatArray] = {
     "log_prob": -((np.arange(224)[::-1] / 50) ** 2),  # finer where the model is sure
     "entropy": np.arange(1, 64, 2) / 8,
     "log_prob_var": (np.arange(1, 42, 2) / 8) ** 2,
+    "top_log_prob": -((np.arange(224)[::-1] / 50) ** 2),
     "log_frequency": -np.arange(32)[::-1] / 2,
     "is_first": np.arange(2.0),
 }
@@ -79,7 +80,7 @@ def compressed(content: bytes) -> str:
 def token_columns(stats: TokenStats, log_frequency: FloatArray) -> dict[str, FloatArray]:
     """What a detector reads of all texts' tokens, (T,) each: the keys of VALUES. `log_frequency` (V,) is by token."""
     first = [np.isin(np.arange(len(ids)), np.unique(ids, return_index=True)[1]) for ids, *_ in stats]
-    columns = {name: getattr(stats, name).astype(float) for name in ("log_prob", "entropy", "log_prob_var")}
+    columns = {name: getattr(stats, name).astype(float) for name in NUMBERS}
     return columns | {"log_frequency": log_frequency[stats.token_ids], "is_first": np.concatenate(first).astype(float)}
 
 
@@ -114,9 +115,7 @@ def on_page(inputs: Inputs) -> tuple[str, Inputs]:
     """The numbers that the page holds of both halves' texts: packed, and as inputs, rounded as there."""
     selection = inputs.take(np.concatenate(halves_of(inputs.texts, inputs.labels)), BENCHMARK)
     packed, rounded = pack(token_columns(selection.stats, selection["frequency"].log_probability))
-    columns: dict[str, Any] = {
-        name: rounded[name].astype(np.float32) for name in ("log_prob", "entropy", "log_prob_var")
-    }
+    columns: dict[str, Any] = {name: rounded[name].astype(np.float32) for name in NUMBERS}
     return packed, selection.given(stats=replace(selection.stats, **columns))
 
 
