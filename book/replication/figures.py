@@ -311,7 +311,7 @@ def heatmaps(
     With `paper_cell` (k, threshold) that cell is framed by dashes, and the highest one by a line. Digits have no 0
     before the point, so that they are large.
     """
-    figure, panels = _grid([0.2 * len(ks) + 0.6] * len(grids), 1, xlabel="")
+    figure, panels = _grid([0.18 * len(ks) + 0.5] * len(grids), 1, xlabel="")
     shown = {title: grid.T[::-1] for title, grid in grids.items()}
     every = np.stack(list(shown.values()))
     scale = {"vmin": np.nanmin(every), "vmax": np.nanmax(every), "cmap": "cividis", "cbar": False}

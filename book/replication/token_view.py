@@ -351,9 +351,12 @@ def slider_for_k(inputs: Inputs, texts: Mapping[str, int], tokenizer: PreTrained
     """
     by_k = [view_inputs(inputs, texts, tokenizer, "log_prob", k=percent) for percent in KS]
     data: dict[str, Any] = {"ks": KS, "says": [], "texts": []}
+    cut = f" and the first {n} words of each text" if (n := inputs.labelled.n_words) else ""
     for percent in KS:
         of_all = auc(inputs.labels, detect("min_k", inputs.stats, k=percent))
-        data["says"].append(f"With this k, a random member scores above a random non-member in {of_all:.1%} of pairs.")
+        data["says"].append(
+            f"With this k{cut}, a random member scores above a random non-member in {of_all:.1%} of pairs."
+        )
     for title, i in texts.items():
         order = np.argsort(inputs.stats[i].log_prob.astype(np.float64), kind="stable").tolist()
         views = [of[title] for of in by_k]

@@ -321,12 +321,10 @@ def rank(blocks: Sequence[Block]) -> dict[str, float]:
     return dict(zip(detectors, rankdata(-auc, axis=1).mean(axis=0).tolist(), strict=True))
 
 
-def average(
-    blocks: Sequence[Block], detectors: Sequence[str] = ()
-) -> tuple[list[str], FloatArray, FloatArray, tuple[int, int]]:
+def average(blocks: Sequence[Block]) -> tuple[list[str], FloatArray, FloatArray, tuple[int, int]]:
     """Names of k detectors, "chance" the last; mean AUC by training seed and fold, (S, F, k); what each of the T texts
     adds to the mean's error, (T, k), as the page says; and the fewest members and non-members of a block."""
-    names = [*(detectors or applicable(blocks)[0]), "chance"]
+    names = [*applicable(blocks)[0], "chance"]
     seeds, B = sorted({block.seed for block in blocks}), len(blocks)
     assert len({block.cell for block in blocks}) * len(seeds) == B, "a cell lacks a seed"
     texts = np.unique(np.concatenate([block.texts for block in blocks]))
