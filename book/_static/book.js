@@ -211,7 +211,7 @@ document.addEventListener("DOMContentLoaded", () => {
       python.runPython(code);
       who = "The check";
       python.runPython(check);
-      postMessage("Right: the check runs through.");
+      postMessage("Right: the check passes.");
     } catch (error) {
       const lines = [...String(error.message).matchAll(/line (\d+)/g)].map(([, line]) => Number(line));
       const said = String(error.message).trim().split("\n").pop().replace(/:$/, "");

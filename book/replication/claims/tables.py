@@ -276,7 +276,7 @@ def untested_table(claims: Claims) -> Styler:
     columns = ["paper", "claim", "published", "why"]
     table = pd.DataFrame([one.model_dump() for one in claims.untested], columns=columns)
     table = table.rename(columns={"why": "why it is not tested here"})
-    return small(table, "The papers' claims that no test of this book is of.").hide(axis="index")
+    return small(table, "The papers' claims that this book does not test.").hide(axis="index")
 
 
 def summary(judgements: Sequence[Judgement]) -> str:
