@@ -139,7 +139,9 @@ def test_shades_and_words_of_a_hand_computed_text(tokenizer):
 
 def slider_of(scored, tokenizer):
     texts, labels = {"A member": HARD.index(MARKUP), "A non-member": HARD.index(HIDDEN)}, np.arange(len(HARD)) % 2
-    return token_view.slider_for_k(SimpleNamespace(stats=scored, texts=HARD, labels=labels), texts, tokenizer, k=20)
+    whole = SimpleNamespace(n_words=None)
+    inputs = SimpleNamespace(stats=scored, texts=HARD, labels=labels, labelled=whole)
+    return token_view.slider_for_k(inputs, texts, tokenizer, k=20)
 
 
 def test_a_slider_says_at_each_k_what_the_library_does(scored, tokenizer):
