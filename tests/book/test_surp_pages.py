@@ -26,7 +26,7 @@ def test_the_readings_of_a_text_by_hand():
 
 def test_the_pages_grid_is_the_librarys_at_a_rounded_entropy():
     inputs = made_inputs([([-5, -1], [0.7, 0.7]), ([-5, -1], [0.6, 0.7])], [1, 0])  # 0.7 is not a float32
-    score, _ = functions_of("surp_figure_4")["surp_grid"](inputs.stats, np.array([0.7]), np.array([40]))
+    score = functions_of("surp_figure_4")["surp_grid"](inputs.stats, np.array([0.7]), np.array([40]))
     np.testing.assert_allclose(score[0, 0], detect("surp", inputs.stats, entropy_threshold=0.7, k=40))
 
 
