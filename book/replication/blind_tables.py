@@ -117,13 +117,13 @@ def leak_text(names: Iterable[str]) -> str:
             said = f"`{name}`: there are too few texts for blind baselines, so whether it leaks is not known."
         elif blind := highest(filter(is_sure, baselines)):
             said = (
-                f"**`{name}` leaks**: {name_of(blind)}, which sees the texts and no model, separates its members from "
+                f"**`{name}` leaks**: {name_of(blind)}, which sees only the texts, separates its members from "
                 f"non-members with an AUC of {blind.interval}. So an AUC on it says little of membership."
             )
         else:
             said = (
-                f"`{name}`: none of {len(baselines)} baselines that see the texts and no model has an AUC "
-                f"significantly above 0.5; the highest is {best.interval} ({name_of(best)})."
+                f"`{name}`: none of {len(baselines)} baselines, which see only the texts, has an AUC significantly "
+                f"above 0.5; the highest is {best.interval} ({name_of(best)})."
             )
         if copies := count_copies(benchmark.texts):
             said += f" Copies of others among its {len(benchmark)} texts: {copies}, so all intervals are too narrow."

@@ -220,7 +220,7 @@ def choose_probe(
     return ProbeScores(chosen, leaking, tuple(collected.proxies), validation, test, collected.n_cut)
 
 
-def judge_half(activations_layers: Activations, labels: ArrayLike, seed: int = 0) -> tuple[Indices, FloatArray]:
+def judge_half(activations_layers: Activations, labels: ArrayLike) -> tuple[Indices, FloatArray]:
     """A probe of each layer but the embeddings, fitted on a random half of each class: the other half and its logits.
 
     `activations_layers` (L + 1, N, D), `labels` (N,); returns the numbers of the judged texts (J,) and (L, J) logits.
@@ -228,7 +228,7 @@ def judge_half(activations_layers: Activations, labels: ArrayLike, seed: int = 0
     Two controls use it: the target's activations with membership, which no attacker knows, and a proxy's with the coin,
     to see whether the proxy separates the texts that it was fine-tuned on.
     """
-    fitted, judged = stratified_split(labels, 0.5, seed)
+    fitted, judged = stratified_split(labels, 0.5, seed=0)
     labels = np.asarray(labels)
     logits = [
         fit_probe(layer[fitted], labels[fitted]).decision_function(layer[judged].astype(np.float64))

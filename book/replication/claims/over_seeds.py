@@ -14,8 +14,8 @@ BySeed = Sequence[ArrayLike]  # scores of the same texts by models of several tr
 Runs = list[tuple[FloatArray, FloatArray]]  # of each seed, both sides' checked scores, (folds, N) each
 
 
-def compare_auc_over_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed, level: float = 0.95) -> Comparison:
-    """Mean AUC difference a minus b over training seeds, with an interval that covers texts, seeds *and* choices.
+def compare_auc_over_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed) -> Comparison:
+    """Mean AUC difference a minus b over training seeds, with a 95% interval that covers texts, seeds *and* choices.
 
     `scores_a[s]` and `scores_b[s]` are the scores of the same texts under models of seed s, (N,); or (F, N), where
     hyperparameters were chosen on each of F folds of the texts in turn, NaN for the fold's own texts. Three variances
@@ -23,14 +23,13 @@ def compare_auc_over_seeds(labels: ArrayLike, scores_a: BySeed, scores_b: BySeed
     differences, and that between the folds'. The t quantile has Satterthwaite's degrees of freedom, since few seeds or
     folds estimate a variance poorly. Where all three are 0, see `mialib.metrics.compared`.
     """
-    metrics.check_level(level)
     labels, runs = _pair_seeds(labels, scores_a, scores_b)
     placed = [(_placed(labels, a), _placed(labels, b)) for a, b in runs]
     apart = np.array([a - b for a, b in placed])  # (seeds, folds, N), NaN where not judged
     members, non_members = (np.compress(labels == label, apart, axis=2) for label in (1, 0))
     of_texts = sum(variance_of_mean(np.nanmean(part, axis=(0, 1))) for part in (members, non_members))
     are_certain = all(np.isin(part[~np.isnan(part)], (0, 1)).all() for pair in placed for part in pair)
-    return _over_runs(np.nanmean(members, axis=2), of_texts, labels, runs, are_certain, level)
+    return _over_runs(np.nanmean(members, axis=2), of_texts, labels, runs, are_certain)
 
 
 def compare_tpr_at_fpr_over_seeds(
@@ -57,11 +56,11 @@ def compare_tpr_at_fpr_over_seeds(
     tprs = np.array([[[resampled(row) for row in pair[side]] for pair in runs] for side in (0, 1)])
     apart = tprs[0] - tprs[1]
     of_texts = float(np.nanmean(apart, axis=(0, 1))[1:].var(ddof=1))
-    return _over_runs(apart[..., 0], of_texts, labels, runs, bool(np.isin(tprs, (0, 1)).all()), 0.95)
+    return _over_runs(apart[..., 0], of_texts, labels, runs, bool(np.isin(tprs, (0, 1)).all()))
 
 
 def compared(
-    difference: float, of_texts: float, parts: Sequence[tuple[float, int]], n_texts: tuple[int, int], level: float
+    difference: float, of_texts: float, parts: Sequence[tuple[float, int]], n_texts: tuple[int, int]
 ) -> Comparison:
     """A difference with its t interval and p-value, as `compare_auc_over_seeds` describes them.
 
@@ -70,7 +69,7 @@ def compared(
     """
     variance = of_texts + sum(part for part, _ in parts)
     spread = sum(part**2 / (n - 1) for part, n in parts)
-    return metrics.compared(difference, variance, n_texts, level, variance**2 / spread if spread else np.inf)
+    return metrics.compared(difference, variance, n_texts, freedom=variance**2 / spread if spread else np.inf)
 
 
 def auc_over_seeds(labels: ArrayLike, scores: BySeed) -> Interval:
@@ -80,18 +79,16 @@ def auc_over_seeds(labels: ArrayLike, scores: BySeed) -> Interval:
     """
     above_chance = compare_auc_over_seeds(labels, scores, [np.zeros_like(of_seed) for of_seed in scores]).difference
     low, high = max(0.0, 0.5 + above_chance.low), min(1.0, 0.5 + above_chance.high)
-    return Interval(0.5 + above_chance.estimate, low, high, above_chance.level)
+    return Interval(0.5 + above_chance.estimate, low, high)
 
 
-def _over_runs(
-    by_run: FloatArray, of_texts: float, labels: NDArray[Any], runs: Runs, are_certain: bool, level: float
-) -> Comparison:
+def _over_runs(by_run: FloatArray, of_texts: float, labels: NDArray[Any], runs: Runs, are_certain: bool) -> Comparison:
     """The mean of differences (seeds, folds), compared; `of_texts` is its variance over texts."""
     difference, n_texts = float(by_run.mean()), _n_texts(labels)
     if not difference and are_certain and not all(np.array_equal(a, b, equal_nan=True) for a, b in runs):
-        return metrics.alike_by_few(n_texts, level)
+        return metrics.alike_by_few(n_texts, 0.95)
     parts = [(variance_of_mean(by_run.mean(axis=1 - axis)), n) for axis, n in enumerate(by_run.shape) if n > 1]
-    return compared(difference, of_texts, parts, n_texts, level)
+    return compared(difference, of_texts, parts, n_texts)
 
 
 def _n_texts(labels: NDArray[Any]) -> tuple[int, int]:

@@ -146,10 +146,10 @@ def tpr_error(tpr: float, m: int, n: int, fpr: float = 0.05) -> float:
     return float((tpr * (1 - tpr) / m + slope**2 * fpr * (1 - fpr) / n) ** 0.5)
 
 
-def spread_between(estimates: ArrayLike, errors: ArrayLike, level: float = 0.95) -> Interval:
+def spread_between(estimates: ArrayLike, errors: ArrayLike) -> Interval:
     """By how much the true values behind (N,) estimates differ, as a standard deviation (τ), given their (N,) errors.
 
-    Paule and Mandel's estimate with the Q-profile interval (Viechtbauer 2007): for the right τ the weighted sum of
+    Paule and Mandel's estimate with the 95% Q-profile interval (Viechtbauer 2007): for the right τ the weighted sum of
     squares is a draw from a chi-squared distribution of N - 1 degrees of freedom, N at least 2.
     """
     values, variances = np.asarray(estimates, float), np.asarray(errors, float) ** 2
@@ -159,9 +159,9 @@ def spread_between(estimates: ArrayLike, errors: ArrayLike, level: float = 0.95)
         return float(np.sum(weights * (values - np.average(values, weights=weights)) ** 2) - wanted)
 
     degrees, most = len(values) - 1, 100 * (np.ptp(values) + np.sqrt(variances.max()))
-    wanted = (degrees, *chi2.ppf([(1 + level) / 2, (1 - level) / 2], degrees))
+    wanted = (degrees, *chi2.ppf([0.975, 0.025], degrees))
     estimate, low, high = (0.0 if excess(0, of) <= 0 else float(brentq(excess, 0, most, args=(of,))) for of in wanted)
-    return Interval(estimate, low, high, level)
+    return Interval(estimate, low, high)
 
 
 def _correlations(rows: Sequence[str], places: Sequence[str]) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,9 +22,9 @@ TITLES = {
 }
 
 
-def load_simulated(path: Path = RECORDED) -> tuple[list[Result], dict[str, Any]]:
+def load_simulated() -> tuple[list[Result], dict[str, Any]]:
     """The recorded shares, and what they were made by."""
-    return load_results(path), json.loads(path.read_text())["provenance"][0]
+    return load_results(RECORDED), json.loads(RECORDED.read_text())["provenance"][0]
 
 
 def coverage_table(results: Sequence[Result], family: str) -> pd.DataFrame:

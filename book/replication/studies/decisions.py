@@ -43,29 +43,25 @@ def draw_sets(
     return n_below
 
 
-def false_alarms(
-    non_members: FloatArray, sizes: Sequence[int], n_known: int, n_draws: int = DRAWS
-) -> dict[int, Interval]:
+def false_alarms(non_members: FloatArray, sizes: Sequence[int], n_known: int) -> dict[int, Interval]:
     """How often the rank-sum test calls a set of unseen texts members at 5%, {size: rate}.
 
     Each draw divides the non-members into known and others again and looks at one set of each size, so the interval is
     Clopper and Pearson's. It need not cover the texts: p-values are made of ranks, the same for all untied scores.
     """
-    n_below = draw_sets(non_members, None, max(sizes), n_known, n_draws, np.random.default_rng(0))
+    n_below = draw_sets(non_members, None, max(sizes), n_known, DRAWS, np.random.default_rng(0))
     n_called = {m: int(rank_sum(n_below[:, :m], n_known, LEVEL).sum()) for m in sizes}
-    return {m: clopper_pearson(n, n_draws) for m, n in n_called.items()}
+    return {m: clopper_pearson(n, DRAWS) for m, n in n_called.items()}
 
 
-def power(
-    non_members: FloatArray, others: FloatArray, sizes: Sequence[int], n_known: int, seed: int = 0
-) -> dict[int, Interval]:
+def power(non_members: FloatArray, others: FloatArray, sizes: Sequence[int], n_known: int) -> dict[int, Interval]:
     """How often the rank-sum test calls a random set of `others` (of members, for example) members at 5%, {size: rate}.
 
     Each draw takes `n_known` known non-members and a set of the others. The interval is a percentile bootstrap that
     resamples the texts of both pools. Each resample uses few draws; their known Monte-Carlo variance is removed by
     shrinking the rates towards their mean.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
 
     def rates(known_pool: FloatArray, pool: FloatArray, n_draws: int) -> FloatArray:
         n_below = draw_sets(known_pool, pool, max(sizes), n_known, n_draws, rng)
