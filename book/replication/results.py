@@ -194,7 +194,7 @@ def save(
     """
     if not results:
         raise ValueError(f"{name}: there are no results to save")
-    path = Path(out or home() / "alone" / f"{name}.json")
+    path = saved_path(name, out)
     versions = {"mialib": mialib_version()} | {name: version(name) for name in VERSIONED}
     saved = [asdict(result) for result in results]
     about = {"paper": paper, "item": item, "results": saved, "provenance": provenance_of(ran), "versions": versions}
@@ -202,6 +202,11 @@ def save(
     if not out:
         print(f"The results are kept in {path}.")
     return load_results(path)
+
+
+def saved_path(name: str, out: str | Path = "") -> Path:
+    """The file of a page's results, by the arguments that `save` was given."""
+    return Path(out or home() / "alone" / f"{name}.json")
 
 
 def provenance_of(ran: Iterable[Inputs | Mapping[str, Any]]) -> list[dict[str, Any]]:

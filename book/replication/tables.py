@@ -21,7 +21,17 @@ from mialib.metrics import Comparison, Interval
 from mialib.passes.inputs import Inputs, signature
 from mialib.store import version
 from replication.profile import load_profile
-from replication.results import BLIND_PREFIX, DASH, ONE_SEED, Result, literal, one_seed_says, provenance_of
+from replication.results import (
+    BLIND_PREFIX,
+    DASH,
+    ONE_SEED,
+    Result,
+    literal,
+    load_results,
+    one_seed_says,
+    provenance_of,
+    saved_path,
+)
 
 METRIC_LABELS = {"auc": "AUC", "tpr_at_5_fpr": "TPR at 5% FPR", "tpr_at_1_fpr": "TPR at 1% FPR"}
 METRIC_HEADINGS = METRIC_LABELS | {
@@ -112,6 +122,13 @@ def results_in_parts(
         of_part = [r for r in chosen if r.column in part]
         tables.append(results_table(of_part, metric, named, **options).rename(columns=headings or {}))
     return tables
+
+
+def saved_numbers(name: str, out: str = "") -> list[pd.DataFrame]:
+    """All that a page has saved, each metric's numbers with their intervals; arguments as for `results.save`."""
+    results = load_results(saved_path(name, out))
+    metrics = dict.fromkeys(result.metric for result in results)
+    return [table for metric in metrics for table in results_in_parts(results, metric, is_contest=False)]
 
 
 def compact_table(results: Iterable[Result], metric: str, headings: Mapping[str, str], caption: str) -> pd.DataFrame:

@@ -134,6 +134,7 @@ def test_a_pages_footer_has_its_verdicts_and_what_ran_and_names_its_parameters(p
     assert "verdicts" in about or "claims.answer(" not in code
     assert f"ran={about.get('what_ran', '[]').removesuffix(']')}" in code or "what_ran" not in about
     options = about.get("another_model", {}).get("options", "")
+    assert f'results.save("{path.stem}", ' in code or not about.get("numbers")
     assert set(re.findall(r"-p (\w+)", options)) <= read_notebook(path).defaults.keys()
     command = "".join(cell.source for cell in footer(about, path.stem)).replace(" \\\n    ", " ")
     assert f"notebooks/{path.stem}.ipynb out.ipynb {options}" in command or not options
@@ -167,7 +168,13 @@ def test_a_build_runs_a_notebook_with_a_pages_parameters_title_and_footer(tmp_pa
         new_code_cell(score),
         new_code_cell("models, about, ran = 'a', ['b'], []"),
         new_code_cell("from replication import claims\nclaims.verdicts = lambda *of: print(*of)"),
+        new_code_cell(
+            "from replication import results\n"
+            "made = [results.Result('min_k', 'lab/en', metric, 0.5, 0.4, 0.6) for metric in ('auc', 'tpr_at_5_fpr')]\n"
+            "results.save('page', made, paper='p', item='i', out=out)\nNone"
+        ),
         footer={
+            "numbers": True,
             "verdicts": "One test.",
             "what_ran": "ran",
             "another_model": {"options": "-p models MODEL", "note": "Any."},
@@ -179,7 +186,7 @@ def test_a_build_runs_a_notebook_with_a_pages_parameters_title_and_footer(tmp_pa
     assert not (tmp_path / "f.ipynb").exists() and str(tmp_path) not in (tmp_path / "o.ipynb").read_text()
     assert not [*(tmp_path / "temporary").glob("*.json")], "the kernel's ports and key"
     made = nbformat.read(tmp_path / "o.ipynb", as_version=4).cells
-    title, parameters, data, shown, figure, grid, solution, scored, *_, verdicts, ran, other = made
+    title, parameters, data, shown, figure, grid, solution, scored, *_, numbers, verdicts, ran, other = made
     assert title.source == "# Page one\n\nProse." and parameters.source.startswith("x = 7  # a number")
     assert shown.outputs[0].text == f"[7, {len(str(results))}]\n" and "mystnb" not in shown.metadata
     labels = ("Imports and data (np, values)", "Code", "The grid", "Solution")
@@ -187,6 +194,7 @@ def test_a_build_runs_a_notebook_with_a_pages_parameters_title_and_footer(tmp_pa
         assert cell.metadata.mystnb.code_prompt_show == cell.metadata.mystnb.code_prompt_hide == label
     assert figure.metadata.mystnb.figure.name == "fig-x-one", "a figure keeps its caption"
     assert [output.data["text/plain"] for output in scored.outputs] == ["'scored'"], "and no bar"
+    assert ["0.500 [0.400, 0.600]" in output.data["text/html"] for output in numbers.outputs] == [True, True]
     said, judged = verdicts.outputs
     assert "One test. " in said.data["text/markdown"] and judged.text == "a ['b']\n"
     assert not ran.outputs and other.source.endswith("-p models MODEL\n```\n\nAny.\n````")

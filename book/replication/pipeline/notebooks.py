@@ -34,6 +34,12 @@ from replication import claims
 
 display(Markdown({!r}))
 claims.verdicts(models, about)"""
+NUMBERS = """# All numbers behind this page, with their intervals
+from IPython.display import display
+
+from replication import tables
+
+display(*tables.saved_numbers({!r}, out))"""
 FROM_A_CLONE = "From the root of a clone ([what `MODEL` and `texts.jsonl` can be](../how_to_read)):"
 
 
@@ -192,12 +198,15 @@ def with_values(code: str, values: dict[str, Any]) -> str:
 def footer(about: dict[str, Any], name: str) -> list[NotebookNode]:
     """The last cells of a page, by what its notebook's metadata say under "footer".
 
-    "verdicts" holds a sentence on the tests of this page, or ""; "what_ran" the expression that `results.save` is given
-    as `ran`; "another_model" papermill's `options` and, if needed, a `title` and a `note` after the command.
+    "numbers" is true where all saved results follow as tables; "verdicts" holds a sentence on the tests of this page,
+    or ""; "what_ran" the expression that `results.save` is given as `ran`; "another_model" papermill's `options` and,
+    if needed, a `title` and a `note` after the command.
     """
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
     cells, folded = [], {"tags": ["hide-cell"]}
+    if about.get("numbers"):
+        cells.append(new_code_cell(NUMBERS.format(name), metadata=folded))
     if "verdicts" in about:
         says = f"{about['verdicts']} {OVER_SEEDS}".strip()
         cells.append(new_code_cell(VERDICTS.format(says), metadata=folded))
