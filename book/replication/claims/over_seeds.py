@@ -60,7 +60,11 @@ def compare_tpr_at_fpr_over_seeds(
 
 
 def compared(
-    difference: float, of_texts: float, parts: Sequence[tuple[float, int]], n_texts: tuple[int, int]
+    difference: float,
+    of_texts: float,
+    parts: Sequence[tuple[float, int]],
+    n_texts: tuple[int, int],
+    level: float = 0.95,
 ) -> Comparison:
     """A difference with its t interval and p-value, as `compare_auc_over_seeds` describes them.
 
@@ -69,7 +73,7 @@ def compared(
     """
     variance = of_texts + sum(part for part, _ in parts)
     spread = sum(part**2 / (n - 1) for part, n in parts)
-    return metrics.compared(difference, variance, n_texts, freedom=variance**2 / spread if spread else np.inf)
+    return metrics.compared(difference, variance, n_texts, level, variance**2 / spread if spread else np.inf)
 
 
 def auc_over_seeds(labels: ArrayLike, scores: BySeed) -> Interval:
