@@ -19,7 +19,7 @@ PARTS = ("head", "middle", "tail")  # of a long document
 class Benchmark:
     """N texts and, for each, whether it was in the training data (label 1, a member) or not (0).
 
-    ValueError, naming the text, for an empty text, another label, a single class, or a whole text with both labels.
+    ValueError, naming the text, if a text is empty, has another label or both, or if there is only one class.
 
     >>> bench = Benchmark("mine", ("It was the best of times", "No years were ever finer"), [1, 0], revision="1")
     >>> bench.cut(3).texts
@@ -30,12 +30,12 @@ class Benchmark:
     texts: tuple[str, ...]
     labels: NDArray[np.int8]  #: (N,)
     revision: str  #: a hub commit or a hash of the content
-    language: str = "en"  #: "zh" counts words with jieba
+    language: str = "en"  #: "zh": words are counted with jieba
     n_words: int | None = None  #: what the texts were cut to; None for whole texts
-    domains: tuple[str, ...] = ()  #: where each text is from, N of them; empty where that is not known
-    validation: tuple[int, ...] = ()  #: the texts to choose hyperparameters on, where the benchmark says which
-    sources: tuple[str, ...] = ()  #: the page or book that each text is from, N of them; empty where that is not known
-    times: tuple[int, ...] = ()  #: how often each text was inserted into training, N of them; empty where not known
+    domains: tuple[str, ...] = ()  #: where each of the N texts is from; empty if unknown
+    validation: tuple[int, ...] = ()  #: numbers of the texts to choose hyperparameters on, if published
+    sources: tuple[str, ...] = ()  #: the page or book that each of the N texts is from; empty if unknown
+    times: tuple[int, ...] = ()  #: how often each of the N texts was inserted into training; empty if unknown
 
     def __post_init__(self) -> None:
         texts, labels = tuple(check_texts(self.texts, self.name)), plain_array(self.labels, f"{self.name}, labels")
@@ -64,9 +64,9 @@ class Benchmark:
 
     @property
     def document(self) -> NDArray[np.int64] | None:
-        """The number of each text's document, (N,), where `sources` say that some have several texts; else None.
+        """The number of each text's document, (N,), if `sources` say that some documents have several texts; else None.
 
-        A source of texts of both classes, or of a whole class, is a collection and no document.
+        A source that has texts of both classes, or all texts of a class, is a collection and not a document.
         """
         number = {source: n for n, source in enumerate(dict.fromkeys(self.sources))}
         if len(number) == len(self.sources):
@@ -76,7 +76,7 @@ class Benchmark:
         return None if members & non_members or min(len(members), len(non_members)) < 2 else document
 
     def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Self:
-        """The texts with these numbers, in this order, or those that a mask marks, as a benchmark of another name."""
+        """A benchmark of another name: the texts with these numbers, in this order, or those that a mask marks."""
         indices = plain_indices(indices, len(self), "texts to take")
         return self._with_texts(indices, [self.texts[i] for i in indices], name=name)
 
@@ -89,10 +89,10 @@ class Benchmark:
         return replace(self, **known | changed)
 
     def snippets(self, n_words: int, part: str = "all") -> Self:
-        """The texts' consecutive snippets of `n_words` words, each with its text's label; `document` tells them apart.
+        """The texts' consecutive snippets of `n_words` words, with the text's label; `document` numbers the texts.
 
-        `part` is a place in each text (Dolma-Book, SURP, Section 5.1): the head is its first snippet, the middle number
-        n // 2 of its n, the tail its last two. ValueError for a text that is shorter than one snippet.
+        `part` is a place in each text (Dolma-Book, SURP, Section 5.1). Of a text's n snippets the head is the first,
+        the middle number n // 2, the tail the last two. ValueError for a text that is shorter than one snippet.
         """
         split = [snippets_at(split_into_snippets(text, n_words, self.language), part) for text in self.texts]
         document = [i for i, of_text in enumerate(split) for _ in of_text]
@@ -101,7 +101,7 @@ class Benchmark:
         return self._with_texts(document, list(chain(*split)), name=name, n_words=n_words, sources=sources)
 
     def cut(self, n_words: int) -> Self:
-        """Each text cut to its first `n_words` words; texts that are shorter stay and are counted in a warning."""
+        """Cut each text to its first `n_words` words; shorter texts stay whole, and a warning gives their number."""
         cuts = tuple(cut_to_words(text, n_words, self.language) for text in self.texts)
         uncut = [text for text, cut in zip(self.texts, cuts, strict=True) if cut == text]
         if short := sum(count_words(text, self.language) < n_words for text in uncut):

@@ -148,10 +148,10 @@ def blind_scores(
 ) -> NDArray[np.float64]:
     """Score N texts without the model, (N,); higher = more likely a member.
 
-    `kind` is a key of BLIND, `labels` (N,) are 1 for members. Texts of one group, (N,), share a fold: the snippets of a
-    document, or equal texts where no groups are given. All scores are 0 where no two texts share an n-gram. ValueError
-    for an unknown kind and for lists of unequal length; TooFewTexts, which is one too, for fewer texts (groups) of a
-    class than folds.
+    `kind` is a key of BLIND, `labels` (N,) are 1 for members. `groups` (N,) name texts that must share a fold, such as
+    the snippets of a document; by default these are equal texts. All scores are 0 if no two texts share an n-gram.
+    ValueError for an unknown kind and for lists of unequal length; TooFewTexts, a ValueError, if a class has fewer
+    texts (or groups) than there are folds.
 
     >>> labels = [i % 2 for i in range(40)]
     >>> texts = ["stone " * (1 + label) + str(i) for i, label in enumerate(labels)]

@@ -47,11 +47,11 @@ class TokenFrequency:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens in the corpus, N'."""
+        """The number of tokens in the corpus, N'."""
         return int(self.counts.sum())
 
     def save(self, path: str | Path) -> None:
-        """Write to parquet, one row a token."""
+        """Write a parquet file, one row per token."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -62,7 +62,7 @@ class TokenFrequency:
 
     @classmethod
     def load(cls, path: str | Path) -> TokenFrequency:
-        """Read what `save` wrote; ValueError where the file is something else."""
+        """Read a file that `save` wrote; ValueError for any other file."""
         import pyarrow.parquet as pq
 
         with readable(path, "token frequencies"):
@@ -83,7 +83,7 @@ def count_tokens(
 ) -> TokenFrequency:
     """Count the tokens of `texts`, which may be a stream larger than memory; no start or end tokens are added.
 
-    `vocab_size` is the model's `|V|`, its number of output rows. Once a minute `save` is given the counts (V,) so far
+    `vocab_size` is the model's `|V|`, its number of output rows. Once a minute `save` gets the counts (V,) so far
     and the number of texts counted; `saved` gives what an earlier run saved, and counting goes on there. ValueError for
     a token outside the vocabulary, and for no tokens.
 

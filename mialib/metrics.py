@@ -41,7 +41,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference of two detectors' metrics on the same texts, a minus b, with its two-sided p-value."""
+    """The difference of a metric of detectors a and b (a minus b) on the same texts, with its two-sided p-value."""
 
     difference: Interval
     p_value: float
@@ -86,11 +86,11 @@ def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
 
 
 def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> Interval:
-    """AUC with a score interval (Newcombe 2006): its ends lie t standard errors *of their own* from the estimate.
+    """AUC with a score interval (Newcombe 2006): an end is t standard errors, computed there, from the estimate.
 
-    At the estimate the variance is DeLong's (1988), elsewhere it changes as `exponential_variance` does. Few misplaced
-    texts make DeLong's too small: one below the exponential is drawn towards it, as if `FEW` further misplaced texts
-    had shown that. The t quantile has the degrees of freedom of the smaller class.
+    At the estimate the variance is DeLong's (1988); elsewhere it changes as `exponential_variance` does. With few
+    misplaced texts DeLong's variance can be too small. If it is below the exponential variance, it is raised, as if
+    `FEW` more texts had been misplaced. The t quantile has the degrees of freedom of the smaller class.
 
     >>> print(auc_interval([1, 1, 1, 0, 0, 0], [0.9, 0.8, 0.4, 0.5, 0.2, 0.1]))
     0.889 [0.139, 0.997]
@@ -209,7 +209,7 @@ def threshold_at_fpr(non_members: FloatArray, fpr: float = 0.05) -> FloatArray:
 
 
 def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05) -> float:
-    """Largest TPR of a threshold whose FPR is at most `fpr` (a fraction); no interpolation, 50 of 1000 counts as 5%.
+    """The largest TPR of a threshold with an FPR of at most `fpr` (a fraction); 50 of 1000 count as 5%.
 
     >>> tpr_at_fpr([1, 1, 0, 0], [0.9, 0.4, 0.5, 0.1], fpr=0.5)
     1.0
@@ -224,12 +224,12 @@ def non_members_needed(fpr: float) -> int:
 
 
 def tpr_at_fpr_interval(labels: ArrayLike, scores: ArrayLike, fpr: float = 0.05, level: float = 0.95) -> Interval:
-    """TPR at an FPR with an interval that covers the draw of members and that of non-members.
+    """TPR at an FPR with an interval that covers the draw of members and the draw of non-members.
 
-    The members' part is Clopper and Pearson's (1934) at the threshold. The non-members' part is the TPR at two of their
-    scores, which enclose the true threshold whatever the distribution: of n non-members a binomial number lies above
-    it, all n perhaps if n is small. On each side the two distances from the estimate are squared and added (Zou and
-    Donner 2008). ValueError for fewer than `non_members_needed`.
+    The interval for the draw of members is Clopper and Pearson's (1934) at the threshold. The interval for the draw of
+    non-members has as ends the TPRs at two non-members' scores that enclose the true threshold: the number of
+    non-members above that is binomial for any distribution. On each side the two distances from the estimate are
+    squared and added (Zou and Donner 2008). ValueError for fewer than `non_members_needed`.
 
     >>> print(tpr_at_fpr_interval([1] * 200 + [0] * 200, [*range(150, 350), *range(200)]))
     0.800 [0.729, 0.861]
@@ -298,18 +298,18 @@ def resampled_tprs(
 
 
 def epsilon_bound(labels: ArrayLike, scores: ArrayLike, n_guesses: int, level: float = 0.95) -> float:
-    """A lower bound on the epsilon (nats, delta = 0) of one training, with confidence `level`; 0 where nothing shows.
+    """A lower bound on the epsilon (nats, delta = 0) of one training, with confidence `level`; 0 if none is shown.
 
-    A fair coin must have decided for each of the N texts, independently, whether it is a member, and scores must not
-    depend on the coin but through the trained model. The n_guesses / 2 texts with the highest scores are guessed to be
-    members, as many with the lowest not, and for the others no guess is made. If the training is epsilon-private, the
-    number v of right guesses among r is stochastically at most Binomial(r, e^epsilon / (1 + e^epsilon)) (Steinke, Nasr
+    A fair coin must have decided for each of the N texts, independently, whether it is a member, and scores may depend
+    on the coin only through the trained model. Of r = `n_guesses` texts, the r / 2 with the highest scores are guessed
+    to be members, and the r / 2 with the lowest to be non-members. If the training is epsilon-private, the number v of
+    right guesses among r is stochastically at most Binomial(r, e^epsilon / (1 + e^epsilon)) (Steinke, Nasr
     and Jagielski 2023, Privacy auditing with one (1) training run, delta = 0). The bound is the largest epsilon with
 
         P[Binomial(r, e^epsilon / (1 + e^epsilon)) >= v] <= 1 - level,
 
     that is the logit of Clopper and Pearson's one-sided lower limit for v of r. Choose r before looking at labels. Ties
-    are broken at random, always alike. ValueError for an r that is odd, below 2 or above N.
+    are broken at random, with a fixed seed. ValueError for an r that is odd, below 2 or above N.
 
     >>> round(epsilon_bound([1] * 50 + [0] * 50, range(100, 0, -1), n_guesses=20), 2)
     1.82

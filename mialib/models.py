@@ -35,7 +35,7 @@ LEAST_PARAMETERS = 10_000_000  # of a model whose products oneDNN multiplies
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model ready to score, and what its results must record."""
+    """A model ready to score, and what the provenance of its results names."""
 
     name: str
     model: PreTrainedModel
@@ -48,19 +48,19 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the model takes its input. Weights that lie on the disk are nowhere."""
+        """The device of the model's input: that of its first weights that are not on the disk, else the CPU."""
         import torch
 
         return next((of.device for of in self.model.parameters() if not of.is_meta), torch.device("cpu"))
 
     @property
     def n_embedded(self) -> int:
-        """Rows of the input embeddings: the token ids that the model can read are smaller."""
+        """The number of rows of the input embeddings; the model reads token ids below it."""
         return cast("torch.Tensor", self.model.get_input_embeddings().weight).shape[0]
 
     @property
     def start_token(self) -> str | None:
-        """As the tokenizer spells it; None where texts begin with no token of their own."""
+        """The start tokens as the tokenizer spells them; None if there are none."""
         return "".join(self.tokenizer.convert_ids_to_tokens(list(self.start_token_ids))) or None
 
     @classmethod
@@ -74,9 +74,9 @@ class LoadedModel:
         start_token: str | None = "auto",
         hash_of_tokenizer: str | None = None,
     ) -> LoadedModel:
-        """A causal model, switched to inference, and its tokenizer; `start_token` as for `find_start_tokens`.
+        """Make one of a causal model, which is switched to inference; `start_token` as for `find_start_tokens`.
 
-        `hash_of_tokenizer` saves the seconds that it takes for a large one, if it is known.
+        Pass `hash_of_tokenizer` if it is known: hashing a large tokenizer takes seconds.
         """
         config = model.config.get_text_config()
         context, head = getattr(config, "max_position_embeddings", None), model.get_output_embeddings()

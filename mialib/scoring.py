@@ -195,18 +195,18 @@ class LoadedScorer:
     ) -> TokenStats:
         """Token statistics of each of N texts, in the order given.
 
-        - `after` is read before each text and not scored itself; a pass takes longer by its tokens.
-        - `temperature` t divides the logits: all columns are of p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
-        - `part`, (3, 16) say, scores the third of sixteen alone. Last bits depend on what shares a batch, so a part has
-          whole batches of the whole pass: those that begin with a text that `batches.part_of_each` gives it. The texts'
-          numbers are `provenance["numbers"]`. Where memory is short batches are others, and parts may leave texts out.
-        - `progress` shows a bar in a terminal, and logs a line now and then where there is none.
-        - `save` is called with each part of a long pass once it is scored. `saved` are those that an earlier run of the
-          same texts saved; they are not scored again.
+        - `after` is read before each text and not scored itself; its tokens make a pass longer.
+        - `temperature` t divides the logits: all columns are computed from p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
+        - `part`, for example (3, 16), scores only the third of sixteen parts. A part has whole batches of the whole
+          pass, since the last bits depend on the batch: those whose first text `batches.part_of_each` gives it.
+          `provenance["numbers"]` has the texts' numbers. If memory is short, batches differ, and texts may be left out.
+        - `progress` shows a bar in a terminal, and elsewhere logs a line now and then.
+        - `save` is called with each part of a long pass once the part is scored. `saved` are the parts that an
+          earlier run on the same texts saved; they are not scored again.
 
         A text longer than the model's context is cut there; `n_cut` counts its lost tokens and a warning sums them up.
-        ValueError, naming the text, for an empty text, one that leaves no token to score, and a log-prob that is not
-        finite; for an `after` of more than half of the context; and for a temperature that is not positive.
+        ValueError, naming the text, for an empty text, for a text without a token to score, and for a log-prob that is
+        not finite; also for an `after` of more than half of the context, and for a temperature that is not positive.
         """
         if not 0 < temperature < math.inf:
             raise ValueError(f"a temperature is a positive number, got {temperature}")
@@ -272,7 +272,7 @@ class LoadedScorer:
                 tell(of_batch[is_own[of_batch]], sum(len(row.log_prob) for row in rows))
 
     def provenance(self, texts: Sequence[str]) -> dict[str, Any]:
-        """What made the statistics of `texts`, to be stored with them."""
+        """What the statistics of `texts` were made with, to be stored with them."""
         loaded = self.loaded
         return {
             "model": loaded.name,
@@ -326,8 +326,8 @@ class LoadedScorer:
     ) -> tuple[list[list[int]], list[int]]:
         """Token ids of the texts with these numbers, and how many tokens each lost at its end.
 
-        The ids begin with the start tokens and `before`, and end one token beyond the context: the last is never read.
-        ValueError, naming the text, where no token is left to score, and for one that the model has no embedding of.
+        The ids begin with the start tokens and `before`, and end one token beyond the context: the last is only
+        predicted. ValueError, naming the text, if no token is left to score, and for a token without an embedding.
         """
         start, n_embedded = [*self.loaded.start_token_ids, *before], self.loaded.n_embedded
         longest = self.loaded.max_tokens + 1 - len(start)
@@ -357,7 +357,7 @@ class LoadedScorer:
             )
 
     def check_finite(self, i: int, row: TokenRow, text: str) -> None:
-        """ValueError where a log-prob of text `i` is not finite."""
+        """Raise ValueError if a log-prob of text `i` is not finite."""
         if not np.isfinite(row.log_prob).all():
             at = int(np.flatnonzero(~np.isfinite(row.log_prob))[0])
             raise ValueError(
@@ -368,10 +368,10 @@ class LoadedScorer:
     def score_batch(
         self, token_ids: list[list[int]], begins: list[int] | None = None, temperature: float = 1.0
     ) -> list[TokenRow]:
-        """Statistics of one batch's texts, of each text from its token number `begins[i]` on, in one forward pass.
+        """Statistics of one batch's texts in one forward pass, of text i from its token number `begins[i]` on.
 
-        Token number 0 is the one after the first id; by default the first after the start tokens.
-        Without enough memory each half has its own, and later batches are smaller; MemoryError for a single text.
+        Token number 0 is the token after the first id; by default `begins[i]` is the first after the start tokens.
+        If memory is short, each half gets a pass, and later batches are smaller; MemoryError for a single text.
         """
         begins = begins or [self._begin] * len(token_ids)
         try:

@@ -30,7 +30,7 @@ LEAST_LIKELY = -50.0  # a mean log-prob, nats: even a model that is sure of othe
 
 
 class TokenRow(NamedTuple):
-    """One text's statistics, each of shape (n_tokens,); what a detector is given."""
+    """One text's statistics, each of shape (n_tokens,): a detector's input."""
 
     token_ids: NDArray[np.int32]
     log_prob: NDArray[np.float32]  #: nats
@@ -72,7 +72,7 @@ class TokenStats(Sequence[TokenRow]):
     offsets: NDArray[np.int64]  #: (N + 1,): text i owns entries offsets[i]:offsets[i + 1]
     n_cut: NDArray[np.int32]  #: (N,): how many of a text's tokens lay past the model's context and were not scored
     provenance: dict[str, Any]  #: what made the table: model and tokenizer hash, dtype, start token, text hash, version
-    #: (N,): how many characters of a text lay past the context; -1 where only `n_cut` is known, which is the default
+    #: (N,): how many characters of a text lay past the context; -1 (the default) if only `n_cut` is known
     n_unread: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class TokenStats(Sequence[TokenRow]):
         return TokenRow(*(getattr(self, name)[span] for name in COLUMNS))
 
     def check_finite(self) -> None:
-        """ValueError that names the first text without a scored token, or with a number that is not finite."""
+        """Raise ValueError, naming the first text that has no scored token, or a number that is not finite."""
         if not self.n_tokens.all():
             raise ValueError(f"text {int(np.argmin(self.n_tokens))} has no scored token")
         for name in NUMBERS:
@@ -104,18 +104,18 @@ class TokenStats(Sequence[TokenRow]):
 
     @property
     def lacks(self) -> dict[str, str]:
-        """Columns that are not known of this model, all NaN (-1 for token ids), and why."""
+        """The columns that this model does not give, which are NaN (-1 for token ids), and the reason for each."""
         return self.provenance.get("lacks", {})
 
     @property
     def n_tokens(self) -> NDArray[np.int64]:
-        """Scored tokens of each text, shape (N,)."""
+        """The number of scored tokens of each text, (N,)."""
         return np.diff(self.offsets)
 
     def scored_parts(self, texts: Sequence[str]) -> list[str]:
-        """Of each of the N texts what was scored: all of it, or its beginning where the rest did not fit the context.
+        """What was scored of each of the N texts: the whole text, or the beginning that fitted into the context.
 
-        Where only the number of tokens is known that were cut off, the text is cut at their share of its characters.
+        If only the number of lost tokens is known, the same share of the characters is taken for lost.
         """
         if not self.n_cut.any():
             return list(texts)
@@ -135,7 +135,7 @@ class TokenStats(Sequence[TokenRow]):
         n_unread: ArrayLike = (),
         provenance: dict[str, Any],
     ) -> Self:
-        """The table of N texts' rows, in their order; `n_cut` (N,) is 0 by default, `n_unread` as for `TokenStats`."""
+        """Make the table of N texts from their rows, in order; `n_cut` (N,) is 0 by default, `n_unread` is unknown."""
         columns: dict[str, NDArray[Any]] = {
             name: np.concatenate([getattr(row, name) for row in rows]).astype(dtype) if rows else np.empty(0, dtype)
             for name, dtype in COLUMNS.items()
@@ -147,7 +147,7 @@ class TokenStats(Sequence[TokenRow]):
 
     @classmethod
     def joined(cls, parts: Iterable["StatsPart"], provenance: dict[str, Any]) -> Self:
-        """Join the texts of parts to one table, in the order of their numbers; of a repeated text, the first."""
+        """Join parts to one table, in the order of the texts' numbers; of a repeated text the first copy counts."""
         by_number: dict[int, tuple[TokenRow, int, int]] = {}
         for numbers, stats in parts:
             for number, *of_text in zip(numbers.tolist(), stats, stats.n_cut, stats.n_unread, strict=True):
@@ -156,7 +156,7 @@ class TokenStats(Sequence[TokenRow]):
         return cls.from_rows(rows, n_cut=n_cut, n_unread=n_unread, provenance=provenance)
 
     def prefix(self, n_tokens: ArrayLike) -> Self:
-        """The statistics of each text's first `n_tokens[i]` tokens, (N,); ValueError where these are not all scored."""
+        """The statistics of the first `n_tokens[i]` tokens of text i; ValueError if fewer of them were scored."""
         wanted = plain_numbers(n_tokens, "tokens of a prefix")
         if len(wrong := np.flatnonzero((wanted < 1) | (wanted > self.n_tokens))):
             i = int(wrong[0])
@@ -165,13 +165,13 @@ class TokenStats(Sequence[TokenRow]):
         return self.from_rows(rows, provenance=self.provenance | {"prefix": True})
 
     def take(self, indices: ArrayLike) -> Self:
-        """The statistics of the texts with these numbers, in this order, or of those that a mask of N values marks."""
+        """The statistics of the texts with these numbers, in this order, or of the texts that a mask (N,) marks."""
         numbers, provenance = plain_indices(indices, len(self), "texts to take"), self.provenance | {"taken": True}
         cut = {"n_cut": self.n_cut[numbers], "n_unread": self.n_unread[numbers]}
         return self.from_rows([self[i] for i in numbers], **cut, provenance=provenance)
 
     def save(self, path: str | Path) -> None:
-        """Write to parquet, one row a text, provenance in the file's metadata; all or nothing."""
+        """Write a parquet file, whole or not at all: one row per text, and the provenance as metadata."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -184,7 +184,7 @@ class TokenStats(Sequence[TokenRow]):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote, columns that can't be written to; ValueError for another file, or a damaged one."""
+        """Read a file that `save` wrote, into read-only columns; ValueError for another file or a damaged one."""
         import pyarrow.parquet as pq
 
         with readable(path, "token statistics"), pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -202,7 +202,7 @@ class TokenStats(Sequence[TokenRow]):
 
 
 class StatsPart(NamedTuple):
-    """The statistics of some texts of a list, by their numbers in it, (n,)."""
+    """The statistics of n texts of a list, and the texts' numbers in the list, (n,)."""
 
     numbers: NDArray[np.int64]
     stats: TokenStats

@@ -27,15 +27,15 @@ FEWEST = 20 * len(REPEATS)  # canaries: ten members and ten non-members of each 
 
 
 def make_canaries(folder: Path, texts: Sequence[str] = ()) -> dict[str, Any]:
-    """Write what is mixed into the training data, the list of all canaries, and its seal; return the seal's content.
+    """Write the texts to mix into the training data, the list of all canaries and its seal; return the seal's content.
 
-    `train.jsonl` has each canary as often as its coin and its repeats say, shuffled. `canaries.jsonl` lists all of
-    them; the audit reads it, and whoever trains must not see it. `seal.json` has its SHA-256: published before the
-    training, it proves that the list was not changed afterwards. The coins are the system's random numbers.
+    `train.jsonl` has each canary that a coin chose, 1, 4 or 16 times, shuffled. `canaries.jsonl` lists all canaries:
+    the audit reads it, and whoever trains must not see it. `seal.json` has the SHA-256 of this list; published before
+    the training, it proves that the list was not changed afterwards. The coins are the system's random numbers.
 
-    Without `texts` the canaries are 300 lists of 30 words drawn from licences: surely unseen by any model. How well a
-    training remembers texts like its data is shown by such texts: each of `texts`, unpublished, is a canary. ValueError
-    for fewer than `FEWEST` without near-copies, and for files that exist.
+    Without `texts` the canaries are 300 lists of 30 random words from licences, which no model has seen. To learn how
+    well a training remembers texts like its data, pass unpublished `texts` of this kind as canaries. ValueError for
+    fewer than `FEWEST` canaries that are not near-copies, and for files that exist.
 
     >>> seal = make_canaries(Path("canaries"))
     >>> seal["file"], seal["repeats"]
@@ -69,7 +69,7 @@ def make_canaries(folder: Path, texts: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def check_seal(canaries: Path) -> None:
-    """Check that a list of canaries is the one that a seal.json beside it names; ValueError if it is not.
+    """Check a list of canaries against the seal.json beside it; ValueError if the list was changed.
 
     >>> _ = make_canaries(Path("sealed"))
     >>> check_seal(Path("sealed", "canaries.jsonl"))

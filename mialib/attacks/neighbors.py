@@ -77,13 +77,13 @@ def make_neighbors(
     saved: Iterable[list[tuple[list[str], bool]]] = (),
     save: Callable[[list[tuple[list[str], bool]]], None] | None = None,
 ) -> list[list[str]]:
-    """The `n_neighbors` best neighbors of each text, best first, all different; each differs in one word alone.
+    """The `n_neighbors` best neighbors of each text, best first, all different; each differs from the text in one word.
 
     `masked_lm` is a Hugging Face name (`roberta-base`), a folder or a lab model (`lab/en-masked`) with a byte-level BPE
-    or WordPiece tokenizer. A text's neighbors depend on it, the model, `n_neighbors` and `seed`, not on the other
-    texts. In a text longer than the model's context a word is seen with as many tokens around it as fit; the number of
-    such texts is logged. `save` is given finished parts: neighbors, and whether the text was longer; `saved` is what an
-    earlier run saved of the same texts. ValueError, naming the text, for one that has fewer neighbors than asked for.
+    or WordPiece tokenizer. A text's neighbors depend on the text, the model, `n_neighbors` and `seed`, not on the other
+    texts. If a text is longer than the model's context, the model sees each word with as many tokens around it as fit;
+    the number of such texts is logged. `save` gets each finished part: neighbors, and whether the text was too long.
+    `saved` are the parts that an earlier run saved. ValueError, naming the text, for a text with too few neighbors.
 
     >>> [neighbors] = make_neighbors(["The river rises in the hills."], "roberta-base", n_neighbors=3, progress=False)
     >>> len(neighbors)

@@ -49,28 +49,28 @@ class Collected(NamedTuple):
 
 @dataclass(frozen=True)
 class Chosen:
-    """The probe of the highest validation AUC, with one way of standardizing."""
+    """The probe with the highest validation AUC among those that standardize activations in one way."""
 
     scores: FloatArray  #: (N,), logits; higher = more likely a member
-    learning_rate: float  #: of its proxy
+    learning_rate: float  #: of the fine-tuned copy
     layer: int  #: 1 is the first block, L the last
     validation_aucs: FloatArray  #: (learning rates, L)
 
 
 @dataclass(frozen=True)
 class ProbeScores:
-    """What the probe says of N texts, and on which of them it may be judged."""
+    """The probe's scores of N texts, and the texts on which it may be judged."""
 
     chosen: Chosen  #: standardized by the probe's training activations
     leaking: Chosen  #: each split standardized by its own statistics, as the authors' code does
     learning_rates: tuple[float, ...]
-    validation: Indices  #: the texts that layer and learning rate are chosen on
-    test: Indices  #: all others: judge on these alone
+    validation: Indices  #: the texts on which layer and learning rate are chosen
+    test: Indices  #: all other texts: judge only on these
     n_cut: int  #: texts whose end was cut to fit the context
 
     @property
     def scores(self) -> FloatArray:
-        """(N,), higher = more likely a member."""
+        """The scores of `chosen`, (N,); higher = more likely a member."""
         return self.chosen.scores
 
 
@@ -86,11 +86,11 @@ def probe_scores(
     device: str = "auto",
     dtype: str = "auto",
 ) -> ProbeScores:
-    """Score N texts by the probe (Liu et al. 2024), the whole method for one target model.
+    """Score N texts by the probe (Liu et al. 2024): the whole method for one target model.
 
-    `texts` and `labels` (N,) are the benchmark; `training_texts` are like them, and the target has seen none.
-    `validation` are the numbers of the texts to choose on, by default a fifth of each class at random. `seed` draws
-    these and the coin. Raises as `collect` does.
+    `texts` and `labels` (N,) are the benchmark; `training_texts` are similar texts that the target has not seen.
+    `validation` are the numbers of the texts to choose on, by default a random fifth of each class. `seed` decides
+    these and the coin. It raises what `collect` raises.
 
     >>> texts = [f"{'old' if i % 2 else 'new'} stone number {i}" for i in range(40)]
     >>> labels = [i % 2 for i in range(40)]

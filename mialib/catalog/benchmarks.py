@@ -71,9 +71,9 @@ def load_benchmark(
 ) -> Benchmark:
     """Load a benchmark by name (`lab/en`, `wikimia-64`) or from a file with columns.
 
-    `length` is a number of words: it chooses the split of a benchmark that is published at several lengths, and cuts
-    the texts of any other. `text_column`, `label_column` and `language` (by default `language_of` the texts) matter for
-    files alone. FileNotFoundError or ValueError say which file, line or name is wrong, and what is expected.
+    `length` is a number of words. It chooses the split of a benchmark that is published at several lengths; the texts
+    of any other benchmark are cut to it. `text_column`, `label_column` and `language` (else: `language_of` the texts)
+    are for files only. FileNotFoundError or ValueError say which file, line or name is wrong, and what is expected.
 
     >>> bench = load_benchmark("examples/texts.jsonl")
     >>> len(bench), bench.labels[:2].tolist(), bench.texts[0][:16]

@@ -114,11 +114,11 @@ def _load_weights(
 class Scorer(scoring.LoadedScorer):
     """A causal language model that scores texts.
 
-    `model` is a Hugging Face name, a folder written by `save_pretrained`, or a lab model (`lab/en-25k`). A loaded
-    transformers model is given with its `tokenizer`; it is set to inference and has no gradients from here on. `device`
-    defaults to what the machine has, `dtype` to float32 on the CPU, on CUDA to the type of `data/models.yml`, else
-    bfloat16. `start_token` is prepended to each text: "auto" (the registry's for a model that it names, else the
-    tokenizer's own), a token, or None.
+    `model` is a Hugging Face name, a folder written by `save_pretrained`, a lab model (`lab/en-25k`), or a loaded
+    transformers model with its `tokenizer`; the loaded model is switched to inference, without gradients. `device` is
+    by default what the machine has. `dtype` is by default float32 on the CPU; on CUDA it is the type in
+    `data/models.yml`, else bfloat16. `start_token` is prepended to each text: "auto" (that of
+    `data/models.yml`, else the tokenizer's), a token, or None.
 
     >>> stats = Scorer("smollm2-135m").score(["The river rises in the hills.", "The mill"], progress=False)
     >>> len(stats)

@@ -29,7 +29,7 @@ class Option:
     """A hyperparameter of a detector."""
 
     default: float | bool
-    meaning: str  #: with its unit
+    meaning: str  #: what it does, with its unit
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ class Detector:
     score_text: ScoreText
     needs: tuple[str, ...]  #: the inputs, as `detect` calls them
     options: dict[str, Option]  #: its hyperparameters
-    reads: tuple[str, ...] = ()  #: columns of TokenRow besides log_prob; a model behind an API does not give them all
+    reads: tuple[str, ...] = ()  #: columns of TokenRow besides log_prob; an API does not give all of them
     grid: Grid = field(default_factory=dict)  #: a paper's candidates for the hyperparameters; empty for none
-    is_later: bool = False  #: than the four papers, whose tables do not have it
-    version: int = 1  #: raised by hand when its scores change, as in `mialib.versions`
+    is_later: bool = False  #: published after the four papers, so not in their tables
+    version: int = 1  #: raised by hand when the detector's scores change, as in `mialib.versions`
 
     @property
     def equation(self) -> str:
-        """The first paragraph of its docstring."""
+        """The first paragraph of the docstring of `score_text`."""
         return " ".join((inspect.getdoc(self.score_text) or "").partition("\n\n")[0].split())
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """The default of each."""
+        """The default of each hyperparameter."""
         return {name: option.default for name, option in self.options.items()}
 
 
@@ -88,19 +88,19 @@ def detector(name: str, label: str, source: str, **more: Any) -> Callable[[Score
 def detect(name: str, stats: TokenStats, **given: Any) -> FloatArray:
     """Score N texts with one detector, (N,) float64; higher means more likely a member.
 
-    `stats` are the model's token statistics. `given` are hyperparameters, and what the detector needs besides:
+    `stats` are the model's token statistics. `given` are hyperparameters and the detector's other inputs:
 
-    - `texts`: the N texts; of one that did not fit the context the detector reads what was scored
-    - `lowercase`, `reference`, `tempered`: TokenStats of lowercased texts, of a reference model, at TEMPERATURE
+    - `texts`: the N texts; the detector reads what was scored of each
+    - `lowercase`, `reference`, `tempered`: TokenStats of the lowercased texts, of a reference model, and at TEMPERATURE
     - `after_non_members`, `after_members`, `after_others`: TokenStats of the texts, each read after known texts, or
       after another one of the N
     - `frequency`: TokenFrequency of a reference corpus
     - `neighbors`: mean log p of each text's neighbors, (N, M) in nats
 
-    What it does not need is ignored. ValueError for an unknown detector or hyperparameter, a missing input, a column
-    that the model does not give, inputs of other texts or another tokenizer than the statistics (as far as both name
-    theirs, which they no longer do after `take` or `prefix`), a reference that is the model itself, and, naming the
-    text, a statistic or a score that is not finite.
+    Inputs that the detector does not need are ignored. ValueError for an unknown detector or hyperparameter, a missing
+    input, a column that the model does not give, a reference that is the model itself, and inputs of other texts or of
+    another tokenizer (after `take` or `prefix` the texts can't be compared). ValueError, naming the text, for a
+    statistic or a score that is not finite.
 
     >>> stats = Scorer("smollm2-135m").score(["The river rises in the hills.", "No minutes survive."], progress=False)
     >>> detect("min_k", stats, k=20).shape
