@@ -402,19 +402,16 @@ def dots_in_panels(
 def jump(means: Mapping[date, Interval], at: date, found: float, placebos: Sequence[float], *, ylabel: str) -> Figure:
     """Means by quarter with a date marked, and beside them the jump at that date among those at placebo dates."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 3.4), width_ratios=[5, 2])
-    if means:
-        estimates, ends = _bars(means.values())
-        days, near = list(means), CLASS_STYLES["members"]["color"]
-        for side, label, colour in ((True, "before", near), (False, "since", "0.45")):
-            of = [i for i, day in enumerate(days) if (day < at) == side]
-            look: Style = {"fmt": "o", "color": colour, "markersize": 5, "elinewidth": 1.2, "label": label}
-            left.errorbar([days[i] for i in of], estimates[of], yerr=ends[:, of], **look)
-        left.axvline(at, color="black", linestyle=":", linewidth=1.4)
-        right.hist(placebos, bins=12, color="0.75", edgecolor="white", label="placebo dates")
-        right.axvline(found, color="black", linewidth=1.6, label="registered date")
-        figure.legend(loc="outside lower center", ncols=4)
-    else:
-        left.text(0.5, 0.5, "not recorded yet", ha="center", transform=left.transAxes)
+    estimates, ends = _bars(means.values())
+    days, near = list(means), CLASS_STYLES["members"]["color"]
+    for side, label, colour in ((True, "before", near), (False, "since", "0.45")):
+        of = [i for i, day in enumerate(days) if (day < at) == side]
+        look: Style = {"fmt": "o", "color": colour, "markersize": 5, "elinewidth": 1.2, "label": label}
+        left.errorbar([days[i] for i in of], estimates[of], yerr=ends[:, of], **look)
+    left.axvline(at, color="black", linestyle=":", linewidth=1.4)
+    right.hist(placebos, bins=12, color="0.75", edgecolor="white", label="placebo dates")
+    right.axvline(found, color="black", linewidth=1.6, label="registered date")
+    figure.legend(loc="outside lower center", ncols=4)
     left.set(xlabel="quarter of the first release", ylabel=ylabel)
     right.set(xlabel="jump", ylabel="dates")
     return _closed(figure)

@@ -18,7 +18,7 @@ references, and `by`, in words), on which model and benchmark (names of the regi
 `reported` by others.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import isnan
 from typing import NamedTuple
 
@@ -132,11 +132,10 @@ def printed_by_two() -> dict[str, pd.DataFrame]:
     return tables
 
 
-def printed_table(paper: str, item: str, beside: Iterable[str | None] | None = None) -> pd.DataFrame:
+def printed_table(paper: str, item: str) -> pd.DataFrame:
     """All that a paper prints in a table, as text and in its order: "–" for a dash, stars as printed, shares in [0, 1].
 
     A benchmark with a model, which most tables print as a column, is a row here, so that every table fits a page.
-    `beside` names the rows that stand beside ours on the page; a last column then says which do and which do not.
     """
     cells = load_published(paper, item)
     formats = {"mean_tokens": ".1f"} | dict.fromkeys(METRIC_LABELS, ".3f")
@@ -146,9 +145,6 @@ def printed_table(paper: str, item: str, beside: Iterable[str | None] | None = N
     table = table.loc[cells["row"].unique(), cells["column"].unique()]
     if cells["column"].str.contains(" / ").any():
         table = table.T
-    if beside is not None:
-        here = set(beside)
-        table["ours"] = ["above" if name in here else "published only" for name in table.index]
     metric = cells["metric"].iloc[0]
     what = f"{METRIC_LABELS[metric]} as printed" if metric in METRIC_LABELS else "As printed"
     where = f"{item.replace('-', ' ').title()} of {PAPERS[paper]}"

@@ -2,7 +2,7 @@
 
 `data/recorded/real/` has by benchmark what the texts are, and what each model made of them, all parquet:
 
-    wikimia-64/texts.parquet          label and domain of each text, whether it says 2023, its bytes under zlib by word
+    wikimia-64/texts.parquet          label and domain of each text, its bytes under zlib by word
     wikimia-64/gemma-3-270m.parquet   three float16 numbers a token, the tokens after each word, log-probs in lower case
     gemma-3-270m-counts.parquet       how often its tokens occur in the reference corpora, for DC-PDD
 
@@ -184,12 +184,6 @@ def _stand_in_at(benchmark: str, number: int, n_words: int) -> str:
     return stand_in(f"{number}.{benchmark}", n_words, sizes[number][n_words - 1])
 
 
-def says_2023(benchmark: str) -> NDArray[np.bool_]:
-    """Which texts of a recorded benchmark say 2023, (N,): the year of WikiMIA's unseen texts."""
-    path = FOLDER / benchmark.removeprefix(REAL) / TEXTS
-    return pq.read_table(path, columns=["says_2023"])["says_2023"].to_numpy()
-
-
 @cache
 def _stand_ins(name: str, benchmark: str, n_words: int | None = None) -> StandIns:
     path = FOLDER / benchmark / TEXTS
@@ -333,12 +327,11 @@ def _provenance(model: str, stats: TokenStats, benchmark: Benchmark) -> dict[str
 
 
 def _write_texts(path: Path, benchmark: Benchmark) -> Path:
-    """Label, domain, whether it says 2023, and bytes under zlib after each word, of each text."""
+    """Label, domain, and bytes under zlib after each word, of each text."""
     sizes = [[_packed(text[:end]) for _, end in word_spans(text)] for text in benchmark.texts]
     for of_text, text in zip(sizes, benchmark.texts, strict=True):
         of_text[-1] = _packed(text)  # with the white space at its end
     rows: dict[str, Any] = {"label": pa.array(benchmark.labels), "zlib_bytes": pa.array(sizes, pa.list_(pa.int16()))}
-    rows["says_2023"] = ["2023" in text for text in benchmark.texts]
     if benchmark.domains:
         rows["domain"] = list(benchmark.domains)
     about = {"revision": benchmark.revision, "validation": list(benchmark.validation)}

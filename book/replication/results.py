@@ -286,13 +286,12 @@ def mean_interval(values: ArrayLike) -> Interval:
     return percentile_interval(float(values.mean()), resampled, len(values))
 
 
-def rank_correlation(x: ArrayLike, y: ArrayLike, minus: ArrayLike | None = None) -> Interval:
+def rank_correlation(x: ArrayLike, y: ArrayLike) -> Interval:
     """Spearman's rank correlation of x and y over texts, (N,) each, with a percentile bootstrap interval.
 
-    With `minus` it is the correlation of x and y minus that of x and `minus`, on the same resampled texts. ValueError
-    for lists of several lengths, and for one that does not vary.
+    ValueError for lists of several lengths, and for one that does not vary.
     """
-    lists = [np.asarray(values, float) for values in (x, y, minus) if values is not None]
+    lists = [np.asarray(values, float) for values in (x, y)]
     if len(set(map(len, lists))) > 1 or not all(map(np.ptp, lists)):
         lengths = " and ".join(str(len(values)) for values in lists)
         raise ValueError(f"a rank correlation needs lists of one length that all vary, got {lengths} values")
@@ -302,9 +301,8 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, minus: ArrayLike | None = None)
         """Of texts (..., n), shape (...); NaN where a list does not vary on them."""
         ranks = np.array([rankdata(values[texts], axis=-1) for values in lists]) - (n + 1) / 2
         with np.errstate(invalid="ignore"):
-            first, *others = ranks / np.linalg.norm(ranks, axis=-1, keepdims=True)
-        rho = [(first * other).sum(axis=-1) for other in others]
-        return rho[0] if minus is None else rho[0] - rho[1]
+            of_x, of_y = ranks / np.linalg.norm(ranks, axis=-1, keepdims=True)
+        return (of_x * of_y).sum(axis=-1)
 
     drawn = np.array([np.repeat(np.arange(n), times) for times in resamples(n, seed=0).astype(np.int64)])
     low, high = np.nanquantile(of(drawn), ENDS)

@@ -5,7 +5,7 @@ The name of a table's columns (`rename_axis(columns=...)`) is its caption.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from numbers import Number
 from textwrap import fill
@@ -17,7 +17,7 @@ from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
 
 from mialib.catalog.sources import find
-from mialib.metrics import Comparison, Interval
+from mialib.metrics import Comparison
 from mialib.passes.inputs import Inputs, signature
 from mialib.store import version
 from replication.profile import load_profile
@@ -238,12 +238,6 @@ def small(table: pd.DataFrame, caption: str = "") -> Styler:
     """`shown`, of a wide table, in small type."""
     props = "font-size: 0.78em; padding: 0.25em 0.4em; text-align: left"
     return shown(table, caption).set_table_styles([{"selector": "td, th", "props": props}])
-
-
-def interval_table(intervals: Mapping[str, Interval], heading: str, says: Callable[[Interval], str]) -> pd.DataFrame:
-    """One row an estimate with its interval and what `says` makes of it."""
-    rows = {name: {heading: str(interval), ONE_SEED: says(interval)} for name, interval in intervals.items()}
-    return text_table(rows, heading)
 
 
 def text_table(rows: Mapping[Any, Mapping[str, Any]], caption: str) -> pd.DataFrame:

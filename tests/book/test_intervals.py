@@ -93,14 +93,3 @@ def test_rank_correlation_is_spearmans_with_ties_and_covers_the_truth():
     for other in (np.ones(200), np.arange(5)):
         with pytest.raises(ValueError, match="all vary"):
             rank_correlation(x, other)
-
-
-def test_the_difference_of_two_rank_correlations_is_paired():
-    rng = np.random.default_rng(5)
-    x, a, b = rng.normal(size=50), rng.integers(0, 25, 50).astype(float), rng.normal(size=50)
-    found = rank_correlation(x, a, minus=b)
-    assert found.estimate == pytest.approx(spearmanr(x, a)[0] - spearmanr(x, b)[0])
-    assert found.low <= found.estimate <= found.high
-    same = rank_correlation(x, a, minus=a)
-    assert (same.estimate, same.low, same.high) == (0, 0, 0)
-    assert rank_correlation(x, a, minus=b) == found, "seeded"

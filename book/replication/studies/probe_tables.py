@@ -16,7 +16,6 @@ from mialib.attacks.probe import N_TRAINING, probe_scores, validation_and_test
 from mialib.benchmarks import Benchmark
 from mialib.catalog.models import find_weights
 from mialib.detectors import FloatArray
-from mialib.metrics import Comparison
 from mialib.model_selection import Indices
 from mialib.models import pick_device
 from mialib.passes.inputs import Inputs, score_all
@@ -56,11 +55,6 @@ class ProbeColumn:
     def on_test(self) -> dict[str, FloatArray | None]:
         """Every method's scores of the texts to judge on."""
         return results.take(self.scores, self.test_idx)
-
-    def against_baselines(self, row: str) -> dict[str, Comparison]:
-        """A method's AUC minus each applicable baseline's on the test texts."""
-        compared = {name: results.compare(self.labels, self.on_test(), row, name) for name in BASELINES.values()}
-        return {f"{row} − {name}": difference for name, difference in compared.items() if difference}
 
     def results(
         self, column: str, items: Mapping[str, str], published: str | None = None, domain: str | None = None
