@@ -243,7 +243,7 @@ def test_ours_is_what_detect_gives_and_every_reading_is_finite_or_says_why(input
             assert f.why[0].islower() or f.why[0].isdigit()
             continue
         numbers = [f.auc.low, f.auc.high, f.tpr.estimate, *(i.estimate for i in f.aucs)]
-        assert np.isfinite(numbers).all() and 1 <= min(f.places) <= max(f.places) <= 8
+        assert np.isfinite(numbers).all()
         assert np.isnan(f.tpr.low) or f.reading.rule is sensitivity.at_most
         assert f.auc.estimate == pytest.approx(f.aucs[1].estimate - f.aucs[0].estimate)
     whole = [f for f in found if f.reading.choice in ("sign", "precision")]

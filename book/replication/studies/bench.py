@@ -103,11 +103,8 @@ def least_seconds(
 ) -> dict[str, float]:
     """Seconds that each part of a pass takes at least, at the rates of a machine."""
     weights = weight_bytes * multiplied_parameters(geometry) / bytes_per_second
-    logits_bytes = 4 * config_of(geometry).vocab_size * sum(lengths)
     return {
         "products": forward_flops(geometry, lengths) / flops_per_second,
-        "logits": 2 * logits_bytes / bytes_per_second,  # written once, read once
-        "weights, one batch": weights,
         "weights, one text at a time": len(lengths) * weights,
     }
 

@@ -3,7 +3,7 @@
 Setup(inputs)                     one target: its texts whole and cut, each with every detector's scores (Texts)
 Reading(choice, words, scores)    what others do: other scores, or another rule for the TPR
 readings()                        those of this module; the page `sensitivity` adds its own
-compare_reading(setup, reading)   differences of AUC and TPR with intervals, and places among detectors
+compare_reading(setup, reading)   differences of AUC and TPR with intervals
 """
 
 from __future__ import annotations
@@ -230,9 +230,6 @@ class Finding:
     auc: Interval | None = None  # other minus ours
     tpr: Interval | None = None  # other minus ours
     tpr_needs: str = ""  # what to say in its place where the non-members are too few for one
-    places: tuple[int, int] | None = (
-        None  # among the detectors, ours and other, 1 is the highest; by TPR where the rule differs
-    )
 
     @property
     def label(self) -> str:
@@ -261,13 +258,8 @@ def compare_reading(setup: Setup, reading: Reading) -> list[Finding]:
 
 
 def _compare(reading: Reading, column: str, texts: Texts, other: dict[str, FloatArray]) -> list[Finding]:
-    """A finding for each detector that the reading concerns: its scores and its place among all."""
+    """A finding for each detector that the reading concerns: its scores beside ours."""
     rule, labels = reading.rule, texts.labels
-    rules = (None, None) if rule is at_most else (at_most, rule)
-    ours_by, other_by = (
-        {name: height(labels, scores, rule) for name, scores in of.items()}
-        for of, rule in zip((texts.ours, texts.ours | other), rules, strict=True)
-    )
     needs, findings = needs_more("tpr_at_5_fpr", labels), []
     for name in [reading.detector] if reading.detector else other:
         ours, theirs = texts.ours[name], other[name]
@@ -280,15 +272,9 @@ def _compare(reading: Reading, column: str, texts: Texts, other: dict[str, Float
             auc=compare_aucs(labels, theirs, ours),
             tpr=None if needs else compare_tprs(labels, theirs, ours, rule),
             tpr_needs=needs,
-            places=(_place(ours_by, name), _place(other_by, name)),
         )
         findings.append(finding)
     return findings
-
-
-def _place(by: dict[str, float], name: str) -> int:
-    """A detector's place in an order, 1 for the highest; level ones share the better place."""
-    return 1 + sum(height > by[name] for height in by.values())
 
 
 def most_moved(findings: Iterable[Finding]) -> list[Finding]:
