@@ -95,13 +95,9 @@ def compare_tprs(labels: ArrayLike, other: ArrayLike, ours: ArrayLike, rule: Rul
     return Interval(difference, np.nan, np.nan)
 
 
-def height(labels: ArrayLike, scores: FloatArray, rule: Rule | None = None) -> float:
-    """AUC, or TPR by a rule, of the texts that have a score."""
+def height(labels: ArrayLike, scores: FloatArray, rule: Rule) -> float:
+    """The TPR by a rule of the texts that have a score."""
     labels, scored = np.asarray(labels), ~np.isnan(scores)
-    if len(np.unique(labels[scored])) < 2:
-        raise NotApplicable(f"{int(scored.sum())} of {len(scores)} scores are left, at the labels of one class alone")
-    if rule is None:
-        return metrics.auc(labels[scored], scores[scored])
     return rule(*metrics.roc(labels[scored], scores[scored])[:2])
 
 
@@ -263,13 +259,13 @@ def _compare(reading: Reading, column: str, texts: Texts, other: dict[str, Float
     needs, findings = needs_more("tpr_at_5_fpr", labels), []
     for name in [reading.detector] if reading.detector else other:
         ours, theirs = texts.ours[name], other[name]
-        scored = ~np.isnan(theirs)
+        difference, scored = compare_aucs(labels, theirs, ours), ~np.isnan(theirs)
         finding = Finding(
             reading=reading,
             column=column,
             detector=name,
             aucs=(metrics.auc_interval(labels, ours), metrics.auc_interval(labels[scored], theirs[scored])),
-            auc=compare_aucs(labels, theirs, ours),
+            auc=difference,
             tpr=None if needs else compare_tprs(labels, theirs, ours, rule),
             tpr_needs=needs,
         )
