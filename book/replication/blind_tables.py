@@ -101,7 +101,7 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
     if above_chance:
         said += (
             f"\n\n**In {len(above_chance)} of {len(columns)} columns a blind baseline is significantly above chance, "
-            "not above every detector.** The texts alone separate members there, so an AUC says little of "
+            "not above every detector.** The texts alone separate members there, so an AUC says little about "
             "membership:\n\n"
         ) + "\n".join(above_chance)
     return said
@@ -118,7 +118,7 @@ def leak_text(names: Iterable[str]) -> str:
         elif blind := highest(filter(is_sure, baselines)):
             said = (
                 f"**`{name}` leaks**: {name_of(blind)}, which sees only the texts, separates its members from "
-                f"non-members with an AUC of {blind.interval}. So an AUC on it says little of membership."
+                f"non-members with an AUC of {blind.interval}. So an AUC on it says little about membership."
             )
         else:
             said = (
@@ -126,7 +126,7 @@ def leak_text(names: Iterable[str]) -> str:
                 f"above 0.5; the highest is {best.interval} ({name_of(best)})."
             )
         if copies := count_copies(benchmark.texts):
-            said += f" Copies of others among its {len(benchmark)} texts: {copies}, so all intervals are too narrow."
+            said += f" Of its {len(benchmark)} texts {copies} repeat an earlier one, so all intervals are too narrow."
         lines.append(f"- {said}")
     return "\n".join(lines)
 

@@ -458,7 +458,7 @@ MEANINGS = {  # of the verdicts, for a reader who meets them first
     UNSHOWN: "the paper tested too few texts to show its own leads, so we neither confirm nor reject them",
     NO_DIFFERENCE: "any difference is too small to matter",
     UNINFORMATIVE: "the test could not have found it",
-    CONFOUNDED: "the difference has another cause",
+    CONFOUNDED: "the difference may have another cause",
     "not supported": "it does not hold here",
 }
 

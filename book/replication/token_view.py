@@ -113,7 +113,8 @@ class TokenView:
         if not self.n_counted:
             return f"{label}: 0{self.way.unit}, since no token of {of} counts"
         score = number(self.score, self.way.digits)
-        return f"{label}: {score}{self.way.unit}, the mean {self.way.mean_of} of {self.n_counted} framed of {of} tokens"
+        mean = f"the mean {self.way.mean_of} of the {self.n_counted} framed tokens (of {of})"
+        return f"{label}: {score}{self.way.unit}, {mean}"
 
     def anchor(self, *others: str) -> str:
         """A name for this strip, unique on a page."""

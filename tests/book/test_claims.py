@@ -556,7 +556,7 @@ def test_what_holds_in_some_settings_is_partly_true_and_many_settings_are_counte
 def test_one_seed_is_no_answer(monkeypatch):
     monkeypatch.setattr(answers, "book_claims", lambda: stated())
     one = judged([2, 0], n=1)
-    assert answers.standing([one]) == "Can't tell here" and "3 training seeds, and there is 1" in answers.sentences(
+    assert answers.standing([one]) == "Can't tell here" and "3 training seeds; here we have 1" in answers.sentences(
         [one]
     )
 
@@ -567,7 +567,7 @@ def test_a_lead_beyond_the_papers_sample_is_said_as_what_ours_is(monkeypatch):
     for shifts, words in (([0, 0], "is level with Zlib"), ([0, 2], "trails Zlib"), ([2, 0], "beats Zlib")):
         found = judged(shifts, against=[{"detector": "zlib"}])
         assert found.verdict == "beyond the paper's sample" and answers.standing([found]) == "Can't tell here"
-        assert words in answers.sentences([found]) and "fewer than a third" in answers.sentences([found])
+        assert words in answers.sentences([found]) and "under a third of cases" in answers.sentences([found])
 
 
 def test_a_pages_answer_is_of_its_first_claim_and_the_numbers_of_all_are_folded(monkeypatch):
@@ -617,7 +617,7 @@ def test_a_summary_counts_verdicts_comparisons_and_seeds():
     said, *lines = tables.summary(found).split("\n")
     assert said.startswith("**2 tests**: 1 supported, 0 inconclusive, ") and ", 1 not supported. They make 3" in said
     assert "comparisons, at most 2 each" in said
-    assert "behind each: 3." in said and lines[-1] == "- x, here, recorded elsewhere"
+    assert "per test: 3." in said and lines[-1] == "- x, here, recorded elsewhere"
 
 
 def test_the_history_has_the_verdicts_before_and_after_each_change():

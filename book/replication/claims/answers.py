@@ -77,7 +77,7 @@ def real_counts(on_benchmarks: Sequence[Judgement]) -> str:
     """In how many tests with real models a claim stands, and in how many not; "" for none."""
     n_of = Counter(_standing_of(j) for j in on_benchmarks)
     said = ", ".join(f"{said} in {n_of[standing]}" for standing, said in SAID.items() if n_of[standing])
-    return f"On WikiMIA with real models: {said} of {len(on_benchmarks)} tests" if on_benchmarks else ""
+    return f"Of {len(on_benchmarks)} tests with real models on WikiMIA: {said}" if on_benchmarks else ""
 
 
 def beside_real_models(judgements: Sequence[Judgement]) -> dict[str, dict[str, str]]:
@@ -94,7 +94,7 @@ def beside_real_models(judgements: Sequence[Judgement]) -> dict[str, dict[str, s
 
 
 def beside_the_lab(models: Sequence[str]) -> tuple[dict[str, dict[str, str]], str]:
-    """The tests that repeat a claim on models beside the lab: a row each with the lab's verdicts, and how many flip."""
+    """The tests that repeat a claim on models beside the lab: a row each with the lab's verdicts, and what changes."""
     stated, end = book_claims(), "-on-the-ladder"
     same = {"dc-pdd-beats-its-baselines": "dc-pdd-beats-all-baselines"}  # where the names differ
     said, rows, n_compared, n_flipped = {c.id: c.claim for c in stated.claims}, {}, 0, 0
@@ -107,8 +107,7 @@ def beside_the_lab(models: Sequence[str]) -> tuple[dict[str, dict[str, str]], st
         n_flipped += {"supported", "not supported"} <= {*of_lab, j.verdict}
         here = f"{j.verdict} (seeds: {len(j.seeds)})"
         rows[f"{said[j.claim.id]} ({language})"] = {"the lab's own models": ", ".join(of_lab) or DASH, "here": here}
-    flipped = f"{n_flipped or 'None'} of {n_compared} verdicts {'flip' if n_flipped > 1 else 'flips'}"
-    return rows, flipped
+    return rows, f"{n_flipped or 'None'} of {n_compared} verdicts {'change' if n_flipped > 1 else 'changes'}"
 
 
 def standing(group: Sequence[Judgement]) -> str:
@@ -165,7 +164,8 @@ def in_short(group: Sequence[Judgement]) -> str:
         names: dict[str, list[str]] = {}
         for name, of_each in verdicts.items():
             if n := of_each.count(verdict):
-                count = f"in all {n}" if n == len(group) else f"in {n} of {len(of_each)}"
+                among = f"{len(of_each)}" if len(of_each) == len(group) else f"the {len(of_each)} tests that have it"
+                count = f"in all {n}" if n == len(group) else f"in {n} of {among}"
                 names.setdefault(count, []).append(name)
         said += [f"{verb} {', '.join(f'{_listed(of)} {count}' for count, of in names.items())}"] if names else []
     n_held, settings = sum(j.verdict == "supported" for j in group), [j.setting for j in group]
@@ -182,9 +182,11 @@ def sentences(group: Sequence[Judgement]) -> str:
         if j.verdict != CONFOUNDED:
             findings.append(f"{' '.join(filter(None, [where, j.claim.texts]))} {_finding(j)}.")
         if len(j.seeds) < SEEDS_OF_A_VERDICT:
-            reasons.append(f"a verdict takes {SEEDS_OF_A_VERDICT} training seeds, and there is {len(j.seeds)}")
+            reasons.append(f"a verdict takes {SEEDS_OF_A_VERDICT} training seeds; here we have {len(j.seeds)}")
         if UNSHOWN in verdicts_of_each(j.claim, j, j.leads):
-            reasons.append("a sample of the paper's size would show some of its leads in fewer than a third of cases")
+            reasons.append(
+                "with the paper's number of texts, some of its leads would be found in under a third of cases"
+            )
     return " ".join([*findings, *(f"{reason[0].upper()}{reason[1:]}." for reason in dict.fromkeys(reasons) if reason)])
 
 
@@ -222,7 +224,7 @@ def _clause(j: Judgement, verdict: str, pairs: Sequence[tuple[Side, Interval]], 
     if verdict == NO_DIFFERENCE:
         return f"{'is as high as' if is_itself else 'is level with'} {others} ({shown})"
     if verdict == "inconclusive":
-        return f"{'may be no higher than' if is_itself else 'is not clearly ahead of'} {others} ({shown})"
+        return f"is not significantly {'higher than' if is_itself else 'ahead of'} {others} ({shown})"
     if is_itself:
         higher = "higher" if verdict == "supported" else "lower"
         each = [f"{_range([of])} {higher} than {_other(side, j, is_itself)}" for side, of in pairs]
@@ -234,10 +236,11 @@ def _beside_chance(j: Judgement, verdict: str) -> str:
     difference = j.comparisons[0].difference
     score = f"is {0.5 + difference.estimate:.3f}"
     if verdict != "inconclusive":
-        return f"{score}; a coin's is 0.5"
-    if j.claim.margin and difference.low > 0:
-        return f"{score}: better than a coin, but perhaps by less than the {j.claim.margin:g} that would matter"
-    return f"{score}, which a coin may have, too"
+        return f"{score} (0.5 is chance)"
+    if j.claim.margin and not difference.low <= 0 <= difference.high:
+        side = "above" if difference.low > 0 else "below"
+        return f"{score}: {side} chance (0.5), but perhaps by less than the {j.claim.margin:g} that would matter"
+    return f"{score}, not significantly different from chance (0.5)"
 
 
 def _name(side: Side, j: Judgement) -> str:
@@ -295,14 +298,22 @@ def _range(differences: Sequence[Interval]) -> str:
     return " to ".join(ends)
 
 
+def _minus(side: Side | str, j: Judgement) -> str:
+    """What is subtracted: "that of perplexity", "that with a = 10", 0.5."""
+    if not isinstance(side, Side):
+        return "0.5"
+    is_itself = side.detector == j.claim.a.detector
+    return f"that {'' if is_itself else 'of '}{_other(side, j, is_itself)}"
+
+
 def in_numbers(group: Sequence[Judgement], models: Sequence[str]) -> str:
     """A claim's verdicts with intervals, models and scale, and what its former tests said."""
     claim = group[0].claim
     tests = []
     for j in group:
-        sides = [side if isinstance(side, str) else _name(side, j) for side in j.claim.against]
         against = "; ".join(
-            f"against {escape(side)} {three_digits(c.difference)}" for side, c in zip(sides, j.comparisons, strict=True)
+            f"minus {escape(_minus(side, j))}: {three_digits(c.difference)}"
+            for side, c in zip(j.claim.against, j.comparisons, strict=True)
         )
         because = f" ({escape(j.because)})" if j.because else ""
         tests.append(

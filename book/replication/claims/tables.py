@@ -27,7 +27,7 @@ from replication.tables import METRIC_LABELS, cards, small, text_table
 
 FORMER_FILE = BOOK_DATA / "recorded" / "claims.json"  # what former tests and rules said, as they were last judged
 OTHERS = "Claims of others"
-LEADS = {"holds": "ahead by {:.3f}", "fails": "behind by {:.3f}", TOO_SMALL: "a tie", "open": "perhaps a tie"}
+LEADS = {"holds": "ahead by {:.3f}", "fails": "behind by {:.3f}", TOO_SMALL: "a tie", "open": "perhaps no lead"}
 SCALES = {
     "lab": "lab, reduced scale",
     "ladder": "ladder, reduced scale",
@@ -289,7 +289,7 @@ def summary(judgements: Sequence[Judgement]) -> str:
         former = f"{n_former} former tests are" if n_former > 1 else "One former test is"
         text += f" {former} listed too, of claims whose test was changed."
     n_seeds = {len(j.seeds) for j in judgements}
-    text += f" Training seeds behind each: {' to '.join(map(str, sorted({min(n_seeds), max(n_seeds)})))}."
+    text += f" Training seeds per test: {' to '.join(map(str, sorted({min(n_seeds), max(n_seeds)})))}."
     lines = [f"- {j.claim.id}, {j.setting}, {why}" for j in judgements for why in j.left_out]
     return "\n".join([text, "", "Recorded seeds that are left out:", "", *lines] if lines else [text])
 

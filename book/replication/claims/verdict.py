@@ -68,7 +68,7 @@ def verdict(
             return UNINFORMATIVE, "all sides are at chance"
         control = measured.control and direction(measured.control.difference, claim.margin)
         if together == control == "supported":
-            return UNINFORMATIVE, "a control that should differ lies within the margin, too"
+            return UNINFORMATIVE, "the control, which should differ, lies within the margin, too"
     return together, ""
 
 

@@ -328,7 +328,7 @@ def bench_table(timings: Timings) -> pd.DataFrame:
 def describe_bench(timings: Timings) -> str:
     """What was run and where, in a few sentences."""
     p, lengths = timings.provenance, timings.lengths
-    on_threads = f", {p['threads']} threads" if p["threads"] else ""
+    on_threads = f", threads: {p['threads']}" if p["threads"] else ""
     in_16_bits = math.inf in TOLERANCE[p["dtype"]]
     not_compared = f"; variances are not compared in {p['dtype']}, which leaves the loop no digits of them" * in_16_bits
     return (

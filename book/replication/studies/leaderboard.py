@@ -26,7 +26,7 @@ from replication.tables import comparison_table
 
 BASELINE = "min_k++"
 OPEN, KEPT_BACK = "first half", "second half"
-AHEAD = f"AUC minus that of {DETECTORS[BASELINE].label} [95% interval]"
+AHEAD = f"AUC minus {DETECTORS[BASELINE].label}'s [95% interval]"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Submission:
         hint = "\n    Below 0.5: is the sign right? Higher must mean member." if self.auc.high < 0.5 else ""
         return (
             f"{self.name} (submission {self.n_submissions})\n    AUC on the {OPEN}: {self.auc}\n"
-            f"    minus that of {DETECTORS[BASELINE].label}: {self.ahead.difference}{hint}"
+            f"    minus {DETECTORS[BASELINE].label}'s: {self.ahead.difference}{hint}"
         )
 
 

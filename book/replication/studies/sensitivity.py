@@ -438,7 +438,7 @@ def readings() -> list[Reading]:
         return Reading(choice, words, lambda s: dc_pdd(s, counts_of[words]), "dc_pdd", **about)  # type: ignore[arg-type]
 
     def of_pair(detector: str, label: str, other: str) -> Reading:
-        words = f"{label}: the literal equation, a ratio of perplexities (orders as a difference)"
+        words = f"{label}: the literal equation, a ratio of perplexities (the order of a difference of log-probs)"
         return Reading(
             "Small Ref, Lowercase",
             words,
