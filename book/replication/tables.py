@@ -125,10 +125,17 @@ def results_in_parts(
 
 
 def saved_numbers(name: str, out: str = "") -> list[pd.DataFrame]:
-    """All that a page has saved, each metric's numbers with their intervals; arguments as for `results.save`."""
+    """All that a page has saved, each metric's numbers with their intervals; arguments as for `results.save`.
+
+    The name of the rows says what a table is of: the book does not number these tables, and has captions for others.
+    """
     results = load_results(saved_path(name, out))
-    metrics = dict.fromkeys(result.metric for result in results)
-    return [table for metric in metrics for table in results_in_parts(results, metric, is_contest=False)]
+    tables = []
+    for metric in dict.fromkeys(result.metric for result in results):
+        for captioned in results_in_parts(results, metric, is_contest=False):
+            caption, table = caption_of(captioned)
+            tables.append(table.rename_axis(index=caption))
+    return tables
 
 
 def compact_table(results: Iterable[Result], metric: str, headings: Mapping[str, str], caption: str) -> pd.DataFrame:
