@@ -42,6 +42,7 @@ METRIC_HEADINGS = METRIC_LABELS | {
     "auc_by_seed": "AUC by training seed",
     "mean_log_prob": "mean log p (nats)",
 }
+SAVED = "Numbers of this page"  # how the captions of tables begin that have no number
 HIGHER_IS_BETTER = {"auc", "tpr_at_1_fpr", "tpr_at_5_fpr", "tpr_at_10_fpr", "auc_held_out"}
 
 
@@ -125,17 +126,10 @@ def results_in_parts(
 
 
 def saved_numbers(name: str, out: str = "") -> list[pd.DataFrame]:
-    """All that a page has saved, each metric's numbers with their intervals; arguments as for `results.save`.
-
-    The name of the rows says what a table is of: the book does not number these tables, and has captions for others.
-    """
+    """All that a page has saved, each metric's numbers with their intervals; arguments as for `results.save`."""
     results = load_results(saved_path(name, out))
-    tables = []
-    for metric in dict.fromkeys(result.metric for result in results):
-        for captioned in results_in_parts(results, metric, is_contest=False):
-            caption, table = caption_of(captioned)
-            tables.append(table.rename_axis(index=caption))
-    return tables
+    metrics = dict.fromkeys(result.metric for result in results)
+    return [t for metric in metrics for t in results_in_parts(results, metric, scope=SAVED, is_contest=False)]
 
 
 def compact_table(results: Iterable[Result], metric: str, headings: Mapping[str, str], caption: str) -> pd.DataFrame:

@@ -61,10 +61,8 @@ def answer(models: Any, ids: Sequence[str]) -> Markdown:
     lines = [said + (short or in_words)]
     lines += [f"- *{group[0].claim.claim}* {_standings(by_setting(group), group, there)}." for group in rest]
     texts = [in_words] * bool(short) + [in_numbers(group, as_list(models)) for group in groups]
-    fold = "\n".join(f"<p>{text}</p>" for text in texts)
-    return Markdown(
-        "\n".join([lines[0], "", *lines[1:], "", f"<details><summary>In numbers</summary>{fold}</details>"])
-    )
+    fold = f"<details><summary>In numbers</summary>{''.join(f'<p>{text}</p>' for text in texts)}</details>"
+    return Markdown("\n".join([lines[0], "", *lines[1:], "", fold]))
 
 
 def _standings(said: str, group: Sequence[Judgement], there: Mapping[str, Sequence[Judgement]]) -> str:
@@ -164,7 +162,7 @@ def in_short(group: Sequence[Judgement]) -> str:
         names: dict[str, list[str]] = {}
         for name, of_each in verdicts.items():
             if n := of_each.count(verdict):
-                among = f"{len(of_each)}" if len(of_each) == len(group) else f"the {len(of_each)} tests that have it"
+                among = len(of_each) if len(of_each) == len(group) else f"the {len(of_each)} tests that have it"
                 count = f"in all {n}" if n == len(group) else f"in {n} of {among}"
                 names.setdefault(count, []).append(name)
         said += [f"{verb} {', '.join(f'{_listed(of)} {count}' for count, of in names.items())}"] if names else []
@@ -238,8 +236,8 @@ def _beside_chance(j: Judgement, verdict: str) -> str:
     if verdict != "inconclusive":
         return f"{score} (0.5 is chance)"
     if j.claim.margin and not difference.low <= 0 <= difference.high:
-        side = "above" if difference.low > 0 else "below"
-        return f"{score}: {side} chance (0.5), but perhaps by less than the {j.claim.margin:g} that would matter"
+        side = f"{'above' if difference.low > 0 else 'below'} chance (0.5)"
+        return f"{score}: {side}, but perhaps by less than the {j.claim.margin:g} that would matter"
     return f"{score}, not significantly different from chance (0.5)"
 
 
@@ -300,10 +298,8 @@ def _range(differences: Sequence[Interval]) -> str:
 
 def _minus(side: Side | str, j: Judgement) -> str:
     """What is subtracted: "that of perplexity", "that with a = 10", 0.5."""
-    if not isinstance(side, Side):
-        return "0.5"
-    is_itself = side.detector == j.claim.a.detector
-    return f"that {'' if is_itself else 'of '}{_other(side, j, is_itself)}"
+    is_itself = isinstance(side, Side) and side.detector == j.claim.a.detector
+    return f"that {'' if is_itself else 'of '}{_other(side, j, is_itself)}" if isinstance(side, Side) else "0.5"
 
 
 def in_numbers(group: Sequence[Judgement], models: Sequence[str]) -> str:

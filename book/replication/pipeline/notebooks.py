@@ -36,7 +36,6 @@ display(Markdown({!r}))
 claims.verdicts(models, about)"""
 NUMBERS = """# All numbers behind this page, with their intervals
 from IPython.display import display
-
 from replication import tables
 
 display(*tables.saved_numbers({!r}, out))"""

@@ -40,6 +40,7 @@ from mialib.store import ROOT, checksum_of, home
 from replication.pipeline.notebooks import NOTEBOOKS
 from replication.pipeline.student import SOLUTION, student_notebook
 from replication.profile import INSTALLS
+from replication.tables import SAVED
 
 # Of MathJax what this book's equations load; the whole is 24 MB.
 MATHJAX = ("core", "input/tex", "output/chtml", "a11y/assistive-mml")
@@ -51,7 +52,7 @@ UNUSED = ("**/*.map", "**/*.ttf", "scripts/fontawesome.js*", "*webpack-macros.ht
 INTERPRETER = "@micropython/micropython-webassembly-pyscript@1.27.0"
 INTERPRETER_SHA256 = "303919763c8ebfe5923b9da66226c20dce44ad72b604b225fb39338ea15367af"
 NUMBER = "Table %s."  # as in _config.yml
-CAPTION = re.compile("<caption[^>]*>(.*?)</caption>", re.S)
+CAPTION = re.compile(f"<caption[^>]*>((?!{SAVED}).*?)</caption>", re.S)
 TABLES = '<ol class="list-of-tables">'  # what a page of the book has where the list of tables is to be
 ON_MOST_PAGES = ("What this page ran", "Each claim's tests:")  # captions that the list of tables leaves out
 logger = logging.getLogger(__name__)
