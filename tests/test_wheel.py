@@ -144,7 +144,8 @@ def test_a_releases_files_are_complete(tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_REPOSITORY", "owner/name")
     if int(version("setuptools").partition(".")[0]) < 77 or not (ROOT / ".git").exists():
         pytest.skip("needs a clone, and setuptools 77, which `make release` installs")
-    made = release.build(tmp_path / "once")
+    monkeypatch.chdir(tmp_path)
+    made = release.build(Path("once"))
     wheels = {path.name.partition("-")[0]: set(ZipFile(path).namelist()) for path in made if path.suffix == ".whl"}
     assert wheels.keys() == {"mialib", "mialib_audit", "mialib_replication"}
     [wheel] = (tmp_path / "once").glob("mialib-*.whl")

@@ -30,7 +30,7 @@ def git(*arguments: str) -> str:
 
 def build(out: Path) -> list[Path]:
     """Build each package's sdist, and its wheel from nothing but the sdist; their times are the commit's."""
-    time, made = git("log", "-1", "--format=%ct"), []
+    time, made, out = git("log", "-1", "--format=%ct"), [], out.resolve()  # builds run in folders of their own
 
     def run(kind: str, folder: Path, into: Path) -> Path:
         command = [sys.executable, "-c", BUILD, kind, str(into)]
