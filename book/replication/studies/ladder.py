@@ -21,7 +21,7 @@ from mialib.store import ROOT, hash_of
 from mialib.versions import versions_of
 from replication import BOOK_DATA, blind_tables
 from replication.builders.unseen import load_unseen
-from replication.lab.recipes import Seen, TrainingOn
+from replication.lab.recipes import Diluted, Seen, TrainingOn
 from replication.lab.source import MODEL_CARD, LabCorpus, lab_recipe, of_seed, times_in, train_again
 from replication.profile import check_names, load_profile
 from replication.recorded import (
@@ -51,14 +51,13 @@ def record_ladder(names: Sequence[str], folder: Path) -> Iterator[Path]:
 
 def find_left(folder: Path) -> list[tuple[str, int]]:
     """Models and seeds that the profile has trained and the folder holds no file of, or one of another recipe or other
-    texts, or one of a real model without its probe; all models' first seeds come first."""
+    texts, or one that lacks its probe; all models' first seeds come first."""
     models = {name: model for name, model in load_profile().models.items() if isinstance(model.recipe, Seen)}
     trainings = sorted(((name, seed) for name, m in models.items() for seed in m.seeds), key=lambda of: of[1])
 
     def is_recorded(name: str, seed: int) -> bool:
         earlier_run = read_provenance(folder / _file_name(name, seed))
-        needs_probe = isinstance(models[name].recipe, TrainingOn)
-        return earlier_run.get("key") == _key(name, seed) and ("probe" in earlier_run or not needs_probe)
+        return earlier_run.get("key") == _key(name, seed) and ("probe" in earlier_run or not _is_probed(_recipe_of(name)))
 
     return [of for of in trainings if not is_recorded(*of)]
 
@@ -71,6 +70,17 @@ def _key(name: str, seed: int) -> str:
     """What a recorded file must be of: recipe, texts in their roles and tokenizer; not the code, nor the device."""
     recipe = _recipe_of(of_seed(name, seed))
     return hash_of([recipe.model_dump(), _dealt(recipe.corpus)])
+
+
+def _is_probed(recipe: Seen) -> bool:
+    """Whether a model gets a probe, half an hour of one core each: a real one, but none of the dilutions."""
+    return isinstance(recipe, TrainingOn) and not isinstance(recipe, Diluted)
+
+
+def _untouched_of(corpus: str) -> str:
+    """The name of a real model before it was trained on with a corpus's texts: after the first that is so trained."""
+    on_corpus = (name for name, model in load_profile().models.items() if model.train_on and corpus in model.benchmarks)
+    return f"{next(on_corpus)}{UNTOUCHED}"
 
 
 def _recipe_of(model: str) -> Seen:
@@ -94,21 +104,24 @@ def _record_one(name: str, seed: int, folder: Path) -> Path:
     model = str(train_again(of_seed(name, seed), device))
     times = times_in(recipe, load_benchmark(recipe.corpus).texts)
     card = json.loads((Path(model) / MODEL_CARD).read_text(encoding="utf-8"))
-    untouched = folder / f"{name.removeprefix('lab/')}{UNTOUCHED}.parquet"
-    if isinstance(recipe, TrainingOn) and read_provenance(untouched).get("dealt") != _dealt(recipe.corpus):
-        sizes = {size: card[size] for size in ("parameters", "non_embedding_parameters")}
-        _save(f"{name}{UNTOUCHED}", recipe.from_model, recipe, np.zeros_like(times), sizes, untouched, device)
     path = folder / _file_name(name, seed)
+    if isinstance(recipe, TrainingOn):
+        before = _untouched_of(recipe.corpus)
+        untouched = folder / f"{before.removeprefix('lab/')}.parquet"
+        if read_provenance(untouched).get("dealt") != _dealt(recipe.corpus):
+            sizes = {size: card[size] for size in ("parameters", "non_embedding_parameters")}
+            _save(before, recipe.from_model, recipe, np.zeros_like(times), sizes, untouched, device)
+        if _is_probed(recipe):
+            _probe(recipe.from_model, recipe.corpus, untouched, device)
     if read_provenance(path).get("key") != _key(name, seed):
         _save(name, model, recipe, times, card | {"seed": seed, "key": _key(name, seed)}, path, device)
-    if isinstance(recipe, TrainingOn):
-        _probe(recipe.from_model, recipe.corpus, untouched, device)
+    if _is_probed(recipe):
         _probe(model, recipe.corpus, path, device)
     return path
 
 
 def _probe(model: str, corpus: str, path: Path, device: str) -> None:
-    """Add what the probe says of each text to a model's file, where it is not yet there: half an hour of one core."""
+    """Add what the probe says of each text to a model's file, where it is not yet there."""
     if "probe" not in read_provenance(path):
         benchmark = load_benchmark(corpus)
         training_texts = load_unseen(corpus, benchmark, N_TRAINING)
