@@ -57,7 +57,8 @@ def find_left(folder: Path) -> list[tuple[str, int]]:
 
     def is_recorded(name: str, seed: int) -> bool:
         earlier_run = read_provenance(folder / _file_name(name, seed))
-        return earlier_run.get("key") == _key(name, seed) and ("probe" in earlier_run or not _is_probed(_recipe_of(name)))
+        is_complete = "probe" in earlier_run or not _is_probed(_recipe_of(name))
+        return earlier_run.get("key") == _key(name, seed) and is_complete
 
     return [of for of in trainings if not is_recorded(*of)]
 
