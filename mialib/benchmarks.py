@@ -19,7 +19,7 @@ PARTS = ("head", "middle", "tail")  # of a long document
 class Benchmark:
     """N texts and, for each, whether it was in the training data (label 1, a member) or not (0).
 
-    ValueError, naming the text, if a text is empty, has another label or both, or if there is only one class.
+    ValueError if a text, which it names, is empty, has another label or both labels, or if there is only one class.
 
     >>> bench = Benchmark("mine", ("It was the best of times", "No years were ever finer"), [1, 0], revision="1")
     >>> bench.cut(3).texts
@@ -76,7 +76,7 @@ class Benchmark:
         return None if members & non_members or min(len(members), len(non_members)) < 2 else document
 
     def take(self, indices: Sequence[int] | NDArray[np.integer], name: str) -> Self:
-        """A benchmark of another name: the texts with these numbers, in this order, or those that a mask marks."""
+        """The texts with these numbers, in this order, or the texts that a mask marks, as another benchmark."""
         indices = plain_indices(indices, len(self), "texts to take")
         return self._with_texts(indices, [self.texts[i] for i in indices], name=name)
 

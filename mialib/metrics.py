@@ -86,7 +86,7 @@ def aucs(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
 
 
 def auc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.95) -> Interval:
-    """AUC with a score interval (Newcombe 2006): an end is t standard errors, computed there, from the estimate.
+    """AUC with a score interval (Newcombe 2006): each end is t standard errors, computed there, from the estimate.
 
     At the estimate the variance is DeLong's (1988); elsewhere it changes as `exponential_variance` does. With few
     misplaced texts DeLong's variance can be too small. If it is below the exponential variance, it is raised, as if

@@ -74,7 +74,7 @@ class LoadedModel:
         start_token: str | None = "auto",
         hash_of_tokenizer: str | None = None,
     ) -> LoadedModel:
-        """Make one of a causal model, which is switched to inference; `start_token` as for `find_start_tokens`.
+        """Make one from a causal model, which is switched to inference; `start_token` as in `find_start_tokens`.
 
         Pass `hash_of_tokenizer` if it is known: hashing a large tokenizer takes seconds.
         """

@@ -198,7 +198,7 @@ class LoadedScorer:
         - `after` is read before each text and not scored itself; its tokens make a pass longer.
         - `temperature` t divides the logits: all columns are computed from p_t(v) = p(v)^(1/t) / sum_u p(u)^(1/t).
         - `part`, for example (3, 16), scores only the third of sixteen parts. A part has whole batches of the whole
-          pass, since the last bits depend on the batch: those whose first text `batches.part_of_each` gives it.
+          pass, since the last bits depend on the batch: those whose first text `batches.part_of_each` puts in it.
           `provenance["numbers"]` has the texts' numbers. If memory is short, batches differ, and texts may be left out.
         - `progress` shows a bar in a terminal, and elsewhere logs a line now and then.
         - `save` is called with each part of a long pass once the part is scored. `saved` are the parts that an

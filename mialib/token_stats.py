@@ -115,7 +115,7 @@ class TokenStats(Sequence[TokenRow]):
     def scored_parts(self, texts: Sequence[str]) -> list[str]:
         """What was scored of each of the N texts: the whole text, or the beginning that fitted into the context.
 
-        If only the number of lost tokens is known, the same share of the characters is taken for lost.
+        If only the number of lost tokens is known, the same share of the characters counts as lost.
         """
         if not self.n_cut.any():
             return list(texts)

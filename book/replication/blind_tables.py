@@ -122,8 +122,8 @@ def leak_text(names: Iterable[str]) -> str:
             )
         else:
             said = (
-                f"`{name}`: none of {len(baselines)} baselines, which see only the texts, has an AUC significantly "
-                f"above 0.5; the highest is {best.interval} ({name_of(best)})."
+                f"`{name}`: no baseline that sees only the texts ({len(baselines)} tried) has an AUC significantly above "
+                f"0.5; the highest is {best.interval} ({name_of(best)})."
             )
         if copies := count_copies(benchmark.texts):
             said += f" Of its {len(benchmark)} texts {copies} repeat an earlier one, so all intervals are too narrow."

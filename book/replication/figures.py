@@ -152,11 +152,12 @@ def lines_in_panels(
     """
     height = 3.6 if len(panels) == 1 else 3.0 if len(panels) < 5 else 2.2  # inches: all of it on one screen
     figure, grid = _grid([height] * len(panels), 2, xlabel, sharey=True)
-    every = list(dict.fromkeys(name for of in (panels, hollow or {}) for curves in of.values() for name in curves))
+    filled = list(dict.fromkeys(name for curves in panels.values() for name in curves))
+    every = list(dict.fromkeys([*filled, *(name for curves in (hollow or {}).values() for name in curves)]))
     for axes, (title, curves) in zip(grid.flat, panels.items(), strict=False):
         beside = (hollow or {}).get(title, {})
         _draw_lines(axes, curves, every, log_x, bands)
-        _draw_lines(axes, beside, every, log_x, bands, hollow=True)
+        _draw_lines(axes, beside, every, log_x, bands, filled)
         some = sorted({x for of in (curves, beside) for points in of.values() for x in points})
         axes.set_xticks(some, [(ticks or {}).get(x, f"{x:g}") for x in some])
         axes.minorticks_off()
@@ -226,12 +227,14 @@ def with_legend(figure: Figure, grid: NDArray[Any]) -> Figure:
 
 
 def _draw_lines(
-    axes: Axes, curves: Curves, every: Sequence[str], log_x: bool, bands: bool, hollow: bool = False
+    axes: Axes, curves: Curves, every: Sequence[str], log_x: bool, bands: bool, filled: Sequence[str] | None = None
 ) -> None:
+    """Draw lines; with hollow markers where it is said which lines are `filled` and so in the legend already."""
     for j, (label, points) in enumerate(curves.items()):
         style, xs = line_style(label, every.index(label)), np.array(list(points))
-        if hollow:  # the legend has the label already, and an underscore keeps a second one out
-            style, label = style | {"markerfacecolor": "none", "linestyle": "--"}, f"_{label}"
+        if filled is not None:
+            style |= {"markerfacecolor": "none", "linestyle": "--"}
+            label = f"_{label}" if label in filled else label  # an underscore keeps a second one out of the legend
         ys, ends = _bars(points.values())
         if bands:
             axes.plot(xs, ys, label=label, **style, markersize=4.5, linewidth=1.4)

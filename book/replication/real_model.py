@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from IPython.display import Markdown
 from numpy.typing import NDArray
 
 from mialib.catalog.benchmarks import load_benchmark
@@ -19,10 +18,10 @@ from mialib.passes.inputs import Inputs, Target, inputs_of, score_all, versions_
 from mialib.shared.files import is_file_of_texts
 from mialib_audit.audit import audit
 from mialib_audit.files import TextFile
-from replication import BOOK_DATA, blind_tables, tables
+from replication import BOOK_DATA, blind_tables
 from replication.profile import load_profile
 from replication.recorded import read_recorded, write_recorded
-from replication.results import BLIND_PREFIX, Result, load_results, save
+from replication.results import Result, load_results, save
 
 FOLDER = BOOK_DATA / "recorded" / "real"
 SCORES = "scores.parquet"
@@ -37,21 +36,11 @@ def results_of(page: str) -> list[Result]:
     return load_results(FOLDER / f"{page}.json")
 
 
-def beside(*pages: str) -> list[Any]:
-    """What a page shows of the real model: a paragraph on what its labels are worth, and the AUCs of the profile's
-    pages, as tables. Nothing where the whole page is of it. Rows of single layers are left out."""
+def probed() -> list[Result]:
+    """What the probe's pages of the profile `real` found, as recorded; nothing on these pages themselves."""
     if load_profile().name == "real":
         return []
-    found = [of for page in pages for of in results_of(page) if of.metric == "auc" and "layer " not in of.row]
-    headings = {of.column: of.column.replace(f"{MODEL} on ", "") for of in found}
-    blind = [of for of in found if of.row.startswith(BLIND_PREFIX)]
-    said = (
-        f"{NAME} (135 million parameters, recorded once) was trained on texts up to 2024. Earlier dates split these "
-        "benchmarks, so it may have read their non-members too. DC-PDD counts its token frequencies in 2,450 Python "
-        "docstrings, its paper in about 15 GB of C4.\n\n"
-    )
-    said += blind_tables.summarize([of for of in found if of not in blind], blind)
-    return [Markdown(said), *tables.results_in_parts(found, "auc", headings, NAME)]
+    return [of for page in ("probe_wikimia", "probe_arxiv") for of in results_of(page)]
 
 
 def load_scores(benchmark: str) -> tuple[NDArray[np.int8], list[str], dict[str, NDArray[np.float64]]]:

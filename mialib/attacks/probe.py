@@ -90,7 +90,7 @@ def probe_scores(
 
     `texts` and `labels` (N,) are the benchmark; `training_texts` are similar texts that the target has not seen.
     `validation` are the numbers of the texts to choose on, by default a random fifth of each class. `seed` decides
-    these and the coin. It raises what `collect` raises.
+    which texts these are, and which training texts the copy is fine-tuned on. Raises what `collect` raises.
 
     >>> texts = [f"{'old' if i % 2 else 'new'} stone number {i}" for i in range(40)]
     >>> labels = [i % 2 for i in range(40)]

@@ -30,7 +30,7 @@ BUILT = ROOT / "build" / "lab" / "results"
 LAB = load_profile(ROOT / "data" / "profiles" / "lab.yml")
 # Pages about the lab's own models, the papers' or none; everything else takes any model.
 OF_THE_MIN_K = {"min_k_books", "min_k_contamination", "min_k_unlearning"}
-OF_THE_LAB = {"claims", "fine_tuned", "index", "lab", "recorded_ladder"} | OF_THE_MIN_K
+OF_THE_LAB = {"claims", "dilution", "fine_tuned", "index", "lab", "recorded_ladder"} | OF_THE_MIN_K
 OF_THE_PAPERS = {"paper_table", "placebo", "registry", "two_sources"}
 OF_CERTAIN_MODELS = OF_THE_LAB | OF_THE_PAPERS | {"speed"}
 OF_TFIDF = {"blind_benchmarks", "probe_table_1"}  # they compute it themselves, with the search for C

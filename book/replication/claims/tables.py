@@ -343,7 +343,8 @@ def _beside_printed(difference: Interval, size: str, leads: Sequence[Lead]) -> s
     across = f"{min(printed):+.3f} to {max(printed):+.3f}" if len(leads) > 1 else f"{printed[0]:+.3f}"
     least = min(abs(lead) for lead in printed if lead)
     shown = f"the paper's sample could show {n_shown} of {len(leads)}"
-    return f" ({size}: {across}; {shown}; our power for {least:.3f}: {power_at(difference, least):.0%})"
+    ours = f"ours would find a lead of {least:.3f} in {power_at(difference, least):.0%} of cases"
+    return f" ({size}: {across}; {shown}, {ours})"
 
 
 def _verdict_in_words(j: Judgement) -> str:
