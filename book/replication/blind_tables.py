@@ -95,8 +95,8 @@ def summarize(detected: Iterable[Result], baselines: Iterable[Result]) -> str:
     if beaten:
         said = (
             f"{LEAKS} **In {len(beaten)} of {len(columns)} columns a blind baseline, which sees no model, beats every "
-            "detector.** What a detector measures there need not be membership (estimates are compared; the intervals "
-            "say how sure each is):\n\n" + "\n".join(beaten)
+            "detector.** What a detector measures there need not be membership (estimates are compared, not "
+            "intervals):\n\n" + "\n".join(beaten)
         )
     if above_chance:
         said += (
@@ -122,8 +122,8 @@ def leak_text(names: Iterable[str]) -> str:
             )
         else:
             said = (
-                f"`{name}`: no baseline that sees only the texts ({len(baselines)} tried) has an AUC significantly above "
-                f"0.5; the highest is {best.interval} ({name_of(best)})."
+                f"`{name}`: no baseline that sees only the texts ({len(baselines)} tried) has an AUC significantly "
+                f"above 0.5; the highest is {best.interval} ({name_of(best)})."
             )
         if copies := count_copies(benchmark.texts):
             said += f" Of its {len(benchmark)} texts {copies} repeat an earlier one, so all intervals are too narrow."

@@ -218,7 +218,7 @@ def _clause(j: Judgement, verdict: str, pairs: Sequence[tuple[Side, Interval]], 
     if j.claim.margin:
         beside = {"supported": "less than", "not supported": "more than"}.get(verdict, "perhaps more than")
         than = f"that {others}" if is_itself else others
-        return f"differs from {than} by {shown}, {beside} the {j.claim.margin:g} that would matter"
+        return f"differs from {than} by {shown}, {beside} the margin of {j.claim.margin:g}"
     if verdict == NO_DIFFERENCE:
         return f"{'is as high as' if is_itself else 'is level with'} {others} ({shown})"
     if verdict == "inconclusive":
@@ -237,7 +237,7 @@ def _beside_chance(j: Judgement, verdict: str) -> str:
         return f"{score} (0.5 is chance)"
     if j.claim.margin and not difference.low <= 0 <= difference.high:
         side = f"{'above' if difference.low > 0 else 'below'} chance (0.5)"
-        return f"{score}: {side}, but perhaps by less than the {j.claim.margin:g} that would matter"
+        return f"{score}: {side}, but perhaps by less than the margin of {j.claim.margin:g}"
     return f"{score}, not significantly different from chance (0.5)"
 
 
