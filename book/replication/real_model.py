@@ -25,7 +25,7 @@ from replication.results import Result, load_results, save
 
 FOLDER = BOOK_DATA / "recorded" / "real"
 SCORES = "scores.parquet"
-MODEL, NAME = "smollm2-135m", "SmolLM2-135M-Instruct"
+MODEL = "smollm2-135m"
 CORPUS = "lab/en"  # for DC-PDD
 N_AUDITED = 200  # texts of a file of an audit
 FIXED, N_FIXED = "lab/en", 25  # members, and as many non-members: texts that every clone has, to check the scores by
