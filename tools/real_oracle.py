@@ -1,9 +1,11 @@
 """Hold what is recorded of a real model against a loop in float64, text by text, by the formulas of the tests.
 
     python tools/real_oracle.py gemma-3-270m wikimia-64 FOUND.jsonl
+    python tools/real_oracle.py qwen2.5-coder-1.5b wikimia-64 FOUND.jsonl --texts 30  # where all would take a night
 
-Each text's scores are added to FOUND.jsonl, which resumes there. It then prints the AUC of six detectors by the loop
-and by what `data/recorded/real/` holds, and how far log-probs of the first 30 texts lie from the cached pass.
+Each text's scores are added to FOUND.jsonl, which resumes there. It then prints, over these texts, the AUC of six
+detectors by the loop and by what `data/recorded/real/` holds, the largest difference of a score, and how far log-probs
+of the first 30 texts lie from today's pass.
 """
 
 import argparse
@@ -42,16 +44,18 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("benchmark")
     parser.add_argument("found", type=Path)
+    parser.add_argument("--texts", type=int, help="how many of the first texts; all, if none is given")
     given = parser.parse_args()
     benchmark = mialib.load_benchmark(given.benchmark)
+    texts, labels = benchmark.texts[: given.texts], benchmark.labels[: given.texts]
     folder = find(given.model).folder
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     start = tokenizer.token_to_id(find(given.model).start_token())
     lines = given.found.read_text().splitlines() if given.found.exists() else []
-    if len(lines) < len(benchmark):
+    if len(lines) < len(texts):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
         with given.found.open("a") as file:
-            for text in benchmark.texts[len(lines) :]:
+            for text in texts[len(lines) :]:
                 ids, lower = (tokenizer.encode(of, add_special_tokens=False).ids for of in (text, text.lower()))
                 log_prob, entropy, variance = statistics(model, ids, start)
                 scores = {
@@ -65,13 +69,15 @@ def main() -> None:
                 file.write(json.dumps({"ids": ids, "log_prob": log_prob.tolist(), "scores": scores}) + "\n")
                 file.flush()
         lines = given.found.read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = [json.loads(line) for line in lines[: len(texts)]]
     recorded = score_all(load_inputs(Target(model=f"real/{given.model}", benchmark=f"real/{given.benchmark}")))
     for name in rows[0]["scores"]:
-        ours, loop = mialib.auc(benchmark.labels, recorded[name]), [row["scores"][name] for row in rows]
-        print(f"{name:10} recorded {ours:.4f}, by the loop {mialib.auc(benchmark.labels, loop):.4f}")
-    stats = score_or_load(given.model, benchmark.texts)
-    pairs = list(zip(stats, rows, strict=True))[:N_BY_TOKEN]
+        ours, loop = recorded[name][: len(rows)], [row["scores"][name] for row in rows]
+        off = np.abs(ours - loop).max()
+        aucs = f"AUC recorded {mialib.auc(labels, ours):.4f}, by the loop {mialib.auc(labels, loop):.4f}"
+        print(f"{name:10} {len(rows)} texts: {aucs}; scores differ by at most {off:.1e}")
+    compared = texts[:N_BY_TOKEN]
+    pairs = list(zip(score_or_load(given.model, compared), rows[: len(compared)], strict=True))
     assert all(row.token_ids.tolist() == of["ids"] for row, of in pairs)
     off = max(np.abs(row.log_prob - of["log_prob"]).max() for row, of in pairs)
     print(f"{len(pairs)} texts, {sum(len(of['ids']) for _, of in pairs)} tokens: log-probs differ by at most {off:.1e}")
