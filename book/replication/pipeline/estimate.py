@@ -30,9 +30,11 @@ def calibrate() -> float:
 
 def describe_time(profile: str, jobs: Iterable[str], cores: int) -> str:
     """How long jobs take on this machine, by their messages, in words; a job that was not timed counts nothing."""
-    seconds, factor = [durations(profile).get(job, 0) for job in jobs], calibrate() / DURATIONS["calibration"]
-    wall = max(sum(seconds) / cores, max(seconds, default=0))
+    timed, jobs = durations(profile), list(jobs)
+    seconds, factor = [timed.get(job, 0) for job in jobs], calibrate() / DURATIONS["calibration"]
+    wall, about = max(sum(seconds) / cores, max(seconds, default=0)), DURATIONS["timed"].get(profile, "")
     return (
         f"About {in_words(wall * factor)} on {cores} of this machine's cores: {sum(seconds):,.0f} processor seconds "
-        f"where the jobs were timed, and a calibration took {factor:.1f} times as long just now as there"
+        f"where the jobs were timed{about}, and a calibration took {factor:.1f} times as long just now as there"
+        + (f"; without {n} jobs that were never timed" if (n := sum(job not in timed for job in jobs)) else "")
     )
