@@ -4,6 +4,7 @@ import pytest
 from hub_clients import pointed_at
 
 from mialib.store import DATA
+from replication.pipeline import estimate
 from replication.pipeline.plan import describe_plan, gpu_hours, memory_gb, plan_columns, plan_downloads
 from replication.profile import Profile, load_profile
 from replication.studies.paper_tables import Column
@@ -45,6 +46,15 @@ def test_hours_and_memory_by_hand():
     assert gpu_hours(Column(model="o/m", benchmark="wikimia-32")) is None
     assert gpu_hours(Column(model="facebook/opt-6.7b", benchmark="texts.jsonl")) is None
     assert memory_gb(Column(model="api:davinci-002", benchmark="bookmia")) is None
+
+
+def test_a_builds_time_is_that_of_its_timed_jobs_and_says_what_was_not_timed(monkeypatch):
+    timed = {"calibration": 0.5, "timed": {"real": " (with one model)"}, "jobs": {"real": {"a": 3600.0, "b": 7200.0}}}
+    monkeypatch.setattr(estimate, "DURATIONS", timed)
+    monkeypatch.setattr(estimate, "calibrate", lambda: 1.0)  # half as fast
+    said = estimate.describe_time("real", ["a", "b", "c"], 2)
+    assert said.startswith("About 4 hours on 2 ") and "(with one model)" in said and "without 1 job" in said
+    assert "without" not in estimate.describe_time("real", ["a", "b"], 2)
 
 
 def test_the_plan_adds_up_and_has_the_reference_corpora(without_hub):

@@ -68,7 +68,7 @@ class Seen(Strict):
 
     corpus: str
     member_times: NonNegativeInt = 4  # how often each member is seen, spread over the run
-    member_repeats: tuple[NonNegativeInt, ...] = ()  # instead: how often each of so many equal groups of members is seen
+    member_repeats: tuple[NonNegativeInt, ...] = ()  # instead: how often each of so many equal groups is seen
     background_times: NonNegativeInt = 2
     injected: dict[str, PositiveInt] = Field(default_factory=dict)  # members of other corpora: how often each is seen
     batch_texts: PositiveInt = 8

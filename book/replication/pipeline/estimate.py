@@ -36,5 +36,5 @@ def describe_time(profile: str, jobs: Iterable[str], cores: int) -> str:
     return (
         f"About {in_words(wall * factor)} on {cores} of this machine's cores: {sum(seconds):,.0f} processor seconds "
         f"where the jobs were timed{about}, and a calibration took {factor:.1f} times as long just now as there"
-        + (f"; without {n} jobs that were never timed" if (n := sum(job not in timed for job in jobs)) else "")
+        + (f"; without {n} job{'s' * (n > 1)} never timed" if (n := sum(job not in timed for job in jobs)) else "")
     )
