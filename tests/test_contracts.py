@@ -1,4 +1,4 @@
-"""The floors of the house import only what lies below them: the contracts of pyproject.toml, and that they hold."""
+"""What `make lint` checks holds: the style, the types, and that each floor of the house imports only from below it."""
 
 import os
 import subprocess
@@ -16,6 +16,12 @@ CHECK = "from importlinter.cli import lint_imports_command as check; check(['--n
 def test_the_types_are_right():
     done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("command", [["check"], ["format", "--check"]])
+def test_the_style_is_right(command):
+    done = subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_arrow_points_downward():
