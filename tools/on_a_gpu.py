@@ -1,4 +1,4 @@
-"""What only a GPU can tell, in one command of some nine minutes: are the scores right there, and how fast are they?
+"""What only a GPU can tell, in one command of some four minutes: are the scores right there, and how fast are they?
 
     python tools/on_a_gpu.py                                 all pieces; writes data/recorded/gpu.json
     python tools/on_a_gpu.py speed pressure                  these alone; the file keeps the results of the others
