@@ -595,6 +595,7 @@ def test_no_answer_of_the_book_names_an_id(built_home):
         said, in_numbers = answers.sentences(group), answers.in_numbers(group, [j.place.model for j in group])
         assert not any(claim.id in said for claim in CLAIMS.claims)
         assert all(escape(j.setting) in in_numbers and j.verdict in in_numbers for j in group)
+        assert all(j.claim.a.model.get(j.setting, j.place.model) in in_numbers for j in group)
         assert "/" not in said and "None" not in said and said[0].isupper(), said
 
 

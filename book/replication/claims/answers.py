@@ -311,9 +311,9 @@ def in_numbers(group: Sequence[Judgement], models: Sequence[str]) -> str:
             f"minus {escape(_minus(side, j))}: {three_digits(c.difference)}"
             for side, c in zip(j.claim.against, j.comparisons, strict=True)
         )
-        because = f" ({escape(j.because)})" if j.because else ""
+        because, model = f" ({escape(j.because)})" if j.because else "", claim.a.model.get(j.setting, j.place.model)
         tests.append(
-            f"{escape(j.setting)}, <code>{escape(j.place.model)}</code> ({SCALES[j.scale]}): "
+            f"{escape(j.setting)}, <code>{escape(model)}</code> ({SCALES[j.scale]}): "
             f"<b>{j.verdict}</b>{because}, "
             f"{METRIC_LABELS[claim.metric]} {against}"
         )
