@@ -33,6 +33,7 @@ from mialib.models import free_bytes, pick_device
 from mialib.progress import in_words
 from mialib.text import check_texts
 from mialib.token_stats import COLUMNS
+from replication.pages import BILLIONS_WITHOUT_GPU
 from replication.profile import Profile
 from replication.remote.api import positive_number
 from replication.studies.paper_tables import Column, choose_columns
@@ -273,7 +274,7 @@ def _this_machine(download_gb: float) -> str:
     if free_gb < download_gb:
         said += f" That is less than the {download_gb:.0f} GB to download: name a part, or another disk ($HF_HOME)."
     if device.type == "cpu":
-        said += " Without a GPU, models above half a billion parameters are left out."
+        said += f" Without a GPU, models above {BILLIONS_WITHOUT_GPU} billion parameters are left out."
     return said
 
 
