@@ -49,12 +49,12 @@ def test_hours_and_memory_by_hand():
 
 
 def test_a_builds_time_is_that_of_its_timed_jobs_and_says_what_was_not_timed(monkeypatch):
-    timed = {"calibration": 0.5, "timed": {"real": " (with one model)"}, "jobs": {"real": {"a": 3600.0, "b": 7200.0}}}
+    timed = {"calibration": 0.5, "timed_with": {"real": "gpt2"}, "jobs": {"real": {"a": 3600.0, "b": 7200.0}}}
     monkeypatch.setattr(estimate, "DURATIONS", timed)
     monkeypatch.setattr(estimate, "calibrate", lambda: 1.0)  # half as fast
     said = estimate.describe_time("real", ["a", "b", "c"], 2)
-    assert said.startswith("About 4 hours on 2 ") and "(with one model)" in said and "without 1 job" in said
-    assert "without" not in estimate.describe_time("real", ["a", "b"], 2)
+    assert said.startswith("About 4 hours on 2 ") and "(with gpt2 alone" in said and said.endswith("not counted: 1")
+    assert "not counted" not in estimate.describe_time("real", ["a", "b"], 2)
 
 
 def test_the_plan_adds_up_and_has_the_reference_corpora(without_hub):

@@ -30,11 +30,12 @@ def calibrate() -> float:
 
 def describe_time(profile: str, jobs: Iterable[str], cores: int) -> str:
     """How long jobs take on this machine, by their messages, in words; a job that was not timed counts nothing."""
-    timed, jobs = durations(profile), list(jobs)
-    seconds, factor = [timed.get(job, 0) for job in jobs], calibrate() / DURATIONS["calibration"]
-    wall, about = max(sum(seconds) / cores, max(seconds, default=0)), DURATIONS["timed"].get(profile, "")
-    return (
-        f"About {in_words(wall * factor)} on {cores} of this machine's cores: {sum(seconds):,.0f} processor seconds "
-        f"where the jobs were timed{about}, and a calibration took {factor:.1f} times as long just now as there"
-        + (f"; without {n} job{'s' * (n > 1)} never timed" if (n := sum(job not in timed for job in jobs)) else "")
+    timed, jobs, name = durations(profile), list(jobs), DURATIONS["timed_with"].get(profile)
+    seconds, factor = [timed[job] for job in jobs if job in timed], calibrate() / DURATIONS["calibration"]
+    wall = max(sum(seconds) / cores, max(seconds, default=0)) * factor
+    model = f" (with {name} alone; larger models take longer)" if name else ""
+    said = (
+        f"About {in_words(wall)} on {cores} of this machine's cores: {sum(seconds):,.0f} processor seconds where the "
     )
+    said += f"jobs were timed{model}, and a calibration took {factor:.1f} times as long just now as there"
+    return said + (f"; jobs never timed, not counted: {n}" if (n := len(jobs) - len(seconds)) else "")
