@@ -23,7 +23,7 @@ from replication.lab import dealing, source, training
 from replication.lab.corpora import ROLES
 from replication.lab.dealing import drop_near_duplicates
 from replication.lab.docstrings import Docstring, read_docstrings
-from replication.lab.recipes import Corpus, load_recipes
+from replication.lab.recipes import Corpus, Diluted, load_recipes
 from replication.lab.source import LabCorpus, lab_model_card, model_folder
 
 TINY = yaml.safe_load("""
@@ -187,6 +187,9 @@ def test_injected_members_are_seen_as_often_as_the_recipe_says_and_non_members_n
     assert source.member_corpora("lab/tiny-5k") == ["lab/tiny"] and source.member_corpora("lab/tiny-masked") == []
     alone, _ = source.texts_and_times(recipe.model_copy(update={"member_times": 0}))
     assert alone == background + quiz[0]
+    n_seen = (len(members) + 2) // 3  # a third of the members; the others are left out
+    some, _ = source.texts_and_times(recipe.model_copy(update={"member_repeats": (1, 0, 0)}))
+    assert some == members[:n_seen] + background + quiz[0]
 
 
 def test_tokenizer_learns_from_reference_texts_alone(monkeypatch, use_empty_home):
@@ -279,6 +282,8 @@ def test_each_text_is_seen_as_often_as_it_should_and_members_are_divided_equally
     assert source.member_times(recipe, 3) == [2, 2, 2]
     repeated = recipe.model_copy(update={"member_repeats": (1, 2, 4)})
     assert source.member_times(repeated, 7) == [1, 1, 1, 2, 2, 4, 4]
+    third = Diluted(corpus="c", from_model="m", member_repeats=(1, 0, 0), background_texts=3400)
+    assert source.member_times(third, 100) == [1] * 34 + [0] * 66
 
 
 @pytest.fixture
