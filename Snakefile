@@ -121,7 +121,8 @@ rule all:
 
 onstart:
     if DURATIONS and workflow.cores:
-        print(estimate.describe_time(PROFILE, [job.message for job in workflow.dag.needrun_jobs()], workflow.cores), flush=True)
+        jobs = [job.message for job in workflow.dag.needrun_jobs() if job.message != "all"]
+        print(estimate.describe_time(PROFILE, jobs, workflow.cores), flush=True)
 
 
 onsuccess:
