@@ -61,7 +61,7 @@ lock:  ## write requirements.lock again, from the ranges of the three packages
 	  build/lock/bin/pip freeze --exclude mialib --exclude mialib-audit --exclude mialib-replication | grep -v ' @ ' | sed 's/+cpu//'; } > requirements.lock
 
 release: lint test book test-slow  ## after all checks: sdists and wheels in build/release, and the tag of pyproject.toml's version
-	$(BIN)/pip install --quiet "setuptools>=77" twine
+	$(BIN)/pip install --quiet --constraint requirements.lock "setuptools>=77" twine
 	$(BIN)/python tools/release.py build/release --tag
 
 clean:  ## remove everything that was computed (the environment stays)
