@@ -34,8 +34,8 @@ def describe_time(profile: str, jobs: Iterable[str], cores: int) -> str:
     seconds, factor = [timed[job] for job in jobs if job in timed], calibrate() / DURATIONS["calibration"]
     wall = max(sum(seconds) / cores, max(seconds, default=0)) * factor
     model = f" (with {name} alone; larger models take longer)" if name else ""
-    said = (
+    left_out = f"; jobs never timed, not counted: {n}" if (n := len(jobs) - len(seconds)) else ""
+    return (
         f"About {in_words(wall)} on {cores} of this machine's cores: {sum(seconds):,.0f} processor seconds where the "
+        f"jobs were timed{model}, and a calibration took {factor:.1f} times as long just now as there{left_out}"
     )
-    said += f"jobs were timed{model}, and a calibration took {factor:.1f} times as long just now as there"
-    return said + (f"; jobs never timed, not counted: {n}" if (n := len(jobs) - len(seconds)) else "")
