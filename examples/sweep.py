@@ -1,5 +1,7 @@
 """One page of the book on several models, from a clone's root: python examples/sweep.py lab/en-25k lab/en-100k.
 
+It needs the book's packages: `make install`, then .venv/bin/python; or pip install . ./audit ./book.
+
 Papermill runs the page's notebook once a model; its results are a JSON file, of which the AUCs are printed.
 """
 

@@ -4,6 +4,7 @@ A list, tuple, generator, pandas Series of any index, NumPy, Arrow or `datasets`
 """
 
 from collections.abc import Iterable, Mapping, Set
+from difflib import get_close_matches
 from numbers import Number
 from typing import Any
 
@@ -81,7 +82,13 @@ def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
 def check_one_of(name: str, known: Iterable[str], what: str) -> None:
     """ValueError for a name that is none of the known ones."""
     if name not in (names := list(known)):
-        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(names)}")
+        raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, names)}; known: {', '.join(names)}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """" (did you mean 'min_k'?)", or "" where no known name is alike."""
+    alike = get_close_matches(name.lower(), list(known), n=1)
+    return f" (did you mean {alike[0]!r}?)" if alike else ""
 
 
 def _check_unmasked(values: Any, name: str) -> None:

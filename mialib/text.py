@@ -28,11 +28,11 @@ def check_texts(texts: Iterable[Any], name: str) -> list[str]:
     """The texts of any container as plain strings; ValueError that names the first that is no text, or is blank."""
     plain = [str(text) if isinstance(text, str) else text for text in plain_list(texts, name)]  # NumPy's own too
     for i, text in enumerate(plain):
-        if not isinstance(text, str) or not text or text.isspace() or HALF_PAIR.search(text):
-            got = f"{type(text).__name__} {short_repr(text)}"
-            raise ValueError(
-                f"{name}, text {i}: a text, neither blank nor with half of a character, is expected; got {got}"
-            )
+        if not isinstance(text, str):
+            raise ValueError(f"{name}, text {i}: a text is expected, got {type(text).__name__} {short_repr(text)}")
+        if not text or text.isspace() or HALF_PAIR.search(text):
+            why = "holds half of a character" if text.strip() else "is empty"
+            raise ValueError(f"{name}, text {i} {why}: {short_repr(text)}")
     return plain
 
 

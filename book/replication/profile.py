@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import symtable
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
+from mialib.plain import did_you_mean
 from mialib.shared.schema import Strict
 from replication.lab.recipes import Recipes, profile_path, read_profile
 
@@ -88,9 +88,8 @@ def check_names(names: Iterable[str], known: Iterable[str], where: str) -> None:
     """ValueError for names that are not known, each with the one that may be meant; `where` is lacking them."""
     known = list(known)
     if unknown := sorted(set(names) - set(known)):
-        alike = [get_close_matches(name, known, n=1) for name in unknown]
-        said = [f"{name!r} ({one[0]}?)" if one else repr(name) for name, one in zip(unknown, alike, strict=True)]
-        raise ValueError(f"{where} {', '.join(said)}; it has: {', '.join(sorted(known))}")
+        said = ", ".join(f"{name!r}{did_you_mean(name, known)}" for name in unknown)
+        raise ValueError(f"{where} {said}; it has: {', '.join(sorted(known)) or 'none'}")
 
 
 def names_given(code: str) -> set[str]:

@@ -213,6 +213,7 @@ def detect_command(
     if output:
         with atomic_path(output) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        logging.info("%s has the scores of %d texts", output, len(loaded))
         lines = of_all_texts(detection, len(loaded), calibrate)
     for line in lines:
         say(line)

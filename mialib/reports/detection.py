@@ -237,7 +237,7 @@ def parse_options(arguments: Sequence[str]) -> dict[str, dict[str, float]]:
     for one in arguments:
         place, _, value = one.partition("=")
         detector, _, name = place.partition(".")
-        value = {"true": "1.0", "false": "0.0"}.get(value.lower(), value)
+        value = {"true": "1", "false": "0"}.get(value.lower(), value)
         try:
             number = int(value) if value.isdecimal() else float(value)
         except ValueError:

@@ -194,7 +194,11 @@ def _read_parquet(content: bytes) -> Rows:
 def _read_csv(content: bytes, delimiter: str = ",") -> Rows:
     """Every row must have as many cells as the header: a text may hold a comma without its quotes."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
-    reader = csv.reader(StringIO(_text(content), newline=""), delimiter=delimiter, strict=True)
+    text = _text(content)
+    header = text.partition("\n")[0]
+    if delimiter not in header and (other := next((sign for sign in ";\t,|" if sign in header), "")):
+        raise ValueError(f"line 1: {delimiter!r} is expected between columns, and {other!r} stands there; save it so")
+    reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows: Rows = []
     try:
         lines = filter(None, reader)  # no blank ones
@@ -244,7 +248,7 @@ def read_rows(path: str | Path, *columns: str | None) -> Rows:
     """
     name, form = str(path), form_of(path)
     if not is_file_of_texts(name):
-        raise ValueError(f"{path}: cannot read {form or 'a file without suffix'}; use {', '.join(READERS)}, or one .gz")
+        raise ValueError(f"{path}: a file of texts is expected, ending in {', '.join(READERS)}, or in one of these and .gz")
     content = _standard_input(sys.stdin.buffer) if name == STANDARD_INPUT else Path(path).read_bytes()
     plain_columns = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
     rows: Rows = []
