@@ -76,7 +76,7 @@ def plain_indices(indices: ArrayLike, n: int, name: str) -> NDArray[np.int64]:
     numbers = plain_numbers(array, name)
     if len(wrong := numbers[(numbers >= n) | (numbers < -n)]):
         raise IndexError(f"{name}: number {wrong[0]} of {n}")
-    return numbers
+    return numbers % max(n, 1)  # one from the end as one from the beginning
 
 
 def check_one_of(name: str, known: Iterable[str], what: str) -> None:
@@ -86,7 +86,7 @@ def check_one_of(name: str, known: Iterable[str], what: str) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """" (did you mean 'min_k'?)", or "" where no known name is alike."""
+    """ " (did you mean 'min_k'?)", or "" where no known name is alike."""
     alike = get_close_matches(name.lower(), list(known), n=1)
     return f" (did you mean {alike[0]!r}?)" if alike else ""
 

@@ -15,6 +15,7 @@ from mialib.shared.files import (
     SOURCE_COLUMN,
     first_of,
     labels_of,
+    n_lacking,
     read_rows,
     texts_of,
     times_of,
@@ -54,9 +55,9 @@ class TextFile:
         else:
             known = load_known(path, label)
             texts, rows = list(known), list(known.values())
-        n_lacking = sum(not row.get(SOURCE_COLUMN) for row in rows)
-        sources = () if n_lacking else tuple(str(row[SOURCE_COLUMN]) for row in rows)
-        why = f"{path}: {n_lacking} of {len(rows)} texts have no `{SOURCE_COLUMN}`" if n_lacking else ""
+        lacking = n_lacking(rows, SOURCE_COLUMN)
+        sources = () if lacking else tuple(str(row[SOURCE_COLUMN]) for row in rows)
+        why = f"{path}: {lacking} of {len(rows)} texts have no `{SOURCE_COLUMN}`" if lacking else ""
         coin = () if label is None else times_of(rows, str(path), COIN_COLUMN)
         return cls(str(path), tuple(texts), sources, why, coin, checksum_of(path) if path.is_file() else "")
 

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from mialib.batches import encode_with_ends
 from mialib.calibration import set_p_value
 from mialib.catalog.models import load_tokenizer
+from mialib.catalog.sources import find
 from mialib.commands.output import as_columns
 from mialib.passes.cache import score_or_load
 from mialib.text import cut_to_words, excerpt, language_of, word_spans
@@ -58,8 +59,11 @@ def recite(
 ) -> tuple[dict[int, NDArray[np.int64]], dict[str, Any]]:
     """Count the tokens that are recited of N texts after each prompt, as it is and edited: (2, N); and the provenance.
 
-    `loading` is as for `score_or_load`. ValueError, naming the text, for one that is too short.
+    `loading` is as for `score_or_load`. ValueError, naming the text, for one that is too short, and for a model without
+    its likeliest tokens.
     """
+    if why := find(model).lacks.get("top_log_prob"):
+        raise ValueError(f"recite compares each token with the model's likeliest: {why}")
     language, tokenizer, prompts = language_of(texts), load_tokenizer(model), sorted(set(prompts), reverse=True)
 
     def read(text: str, given: str, n_before: int) -> tuple[str, int]:
@@ -83,7 +87,11 @@ def recite(
         asked[n] += [read(*of) for of in zip(texts, edits, map(len, starts), strict=True)]
     numbers = {text: i for i, text in enumerate(dict.fromkeys(text for of in asked.values() for text, _ in of))}
     stats = score_or_load(model, list(numbers), **loading)
-    counts = {n: np.array([n_recited(stats[numbers[text]], at) for text, at in asked[n]]) for n in sorted(prompts)}
+    n_unscored = int(stats.provenance["start_token_id"] is None)  # without a start token nothing predicts the first
+    counts = {
+        n: np.array([n_recited(stats[numbers[text]], at - n_unscored) for text, at in asked[n]])
+        for n in sorted(prompts)
+    }
     return {n: of.reshape(2, len(texts)) for n, of in counts.items()}, stats.provenance
 
 

@@ -139,7 +139,7 @@ def compact_table(results: Iterable[Result], metric: str, headings: Mapping[str,
         if r.metric == metric and r.column in headings and not _is_blind(r):
             published = "" if r.published is None else f" ({r.published:.3f}{r.published_marker})"
             row = headings[r.column] + (f" ({r.published_column})" if r.published_column else "")
-            rows.setdefault(row, {})[r.row] = f"{str(r.interval or r).split()[0]}{published}"
+            rows.setdefault(row, {})[r.row] = f"{str(r.interval).split()[0] if r.interval else r}{published}"
     return text_table(rows, caption).fillna(DASH)
 
 

@@ -100,18 +100,23 @@ def benchmark_of_rows(
             "are too narrow. Leave the copies out",
             stacklevel=4,
         )
-    domain_column = next((column for column in DOMAIN_COLUMNS if all(row.get(column) for row in rows)), None)
+    domain_column = next((column for column in DOMAIN_COLUMNS if n_lacking(rows, column) == 0), None)
     return Benchmark(
         name=name,
         texts=tuple(texts),
         labels=np.array(labels, np.int8),
         domains=tuple(str(row[domain_column]) for row in rows) if domain_column else (),
         validation=tuple(i for i, row in enumerate(rows) if row.get(SPLIT_COLUMN) in VALIDATION_SPLITS),
-        sources=tuple(str(row[SOURCE_COLUMN]) for row in rows) if all(row.get(SOURCE_COLUMN) for row in rows) else (),
+        sources=() if n_lacking(rows, SOURCE_COLUMN) else tuple(str(row[SOURCE_COLUMN]) for row in rows),
         times=times,
         revision=revision or hash_texts([*texts, *map(str, labels)]),
         language=language or language_of(texts),
     )
+
+
+def n_lacking(rows: Rows, column: str) -> int:
+    """How many rows have no value in a column; 0 is one."""
+    return sum(row.get(column) in (None, "") for row in rows)
 
 
 def labels_of(rows: Rows, name: str, column: str = LABEL_COLUMN) -> list[int] | None:
@@ -248,7 +253,9 @@ def read_rows(path: str | Path, *columns: str | None) -> Rows:
     """
     name, form = str(path), form_of(path)
     if not is_file_of_texts(name):
-        raise ValueError(f"{path}: a file of texts is expected, ending in {', '.join(READERS)}, or in one of these and .gz")
+        raise ValueError(
+            f"{path}: a file of texts is expected, ending in {', '.join(READERS)}, or in one of these and .gz"
+        )
     content = _standard_input(sys.stdin.buffer) if name == STANDARD_INPUT else Path(path).read_bytes()
     plain_columns = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
     rows: Rows = []

@@ -176,7 +176,9 @@ def _licence(metadata: str) -> str:
 
 def starts_of_quarters(since: date) -> list[date]:
     """The first days of quarters, from the one of a day to that of today."""
-    first, last = (day.year * 4 + (day.month - 1) // 3 for day in (since, date.today()))
+    if since > (today := date.today()):
+        raise ValueError(f"{since} is after today, {today}")
+    first, last = (day.year * 4 + (day.month - 1) // 3 for day in (since, today))
     return [date(quarter // 4, quarter % 4 * 3 + 1, 1) for quarter in range(first, last + 1)]
 
 
