@@ -160,7 +160,7 @@ def blind_scores(
     """
     check_one_of(kind, BLIND, "blind baseline")
     texts, labels, groups = _in_groups(texts, labels, groups)
-    smallest = min((len(np.unique(groups[labels == label])) for label in (0, 1)), default=0)
+    smallest = min(len(np.unique(groups[labels == label])) for label in (0, 1))
     if smallest < n_folds:
         raise TooFewTexts(f"the smaller class has {smallest} texts, and cross-validation needs at least {n_folds}")
     features = BLIND[kind].features(tuple(texts), language)

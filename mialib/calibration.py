@@ -179,19 +179,6 @@ def _share_of_divisions(ranks: FloatArray, of_few: FloatArray) -> float:
     return float(ways[k, round(2 * of_few.sum()) :].sum() / ways[k].sum())
 
 
-def share_above_zero(scores: ArrayLike, level: float = 0.95) -> Interval:
-    """CoDeC's number of a set (Zawalski et al. 2026): the share of the N texts whose `codec` score, (N,), is above 0.
-
-    Texts that score exactly 0, which are too short, do not count. It is no share of members: a set without members has
-    a share of its own, which depends on its texts and the model, so compare sets of one kind. The interval is Clopper
-    and Pearson's and takes the texts for independent. ValueError where no text counts.
-    """
-    scores = finite_numbers(scores, "the scores of a set")
-    if not (n := int(np.count_nonzero(scores))):
-        raise ValueError("the scores of a set: none differs from 0; CoDeC needs texts of at least 12 tokens")
-    return clopper_pearson(int((scores > 0).sum()), n, level)
-
-
 def non_use_p_value(scores: ArrayLike, member_scores: ArrayLike) -> float:
     """`set_p_value` against the claim that a set was trained on: do its texts score lower than known members?"""
     return set_p_value(-finite_numbers(scores, "the scores of a set"), -finite_numbers(member_scores, "known members"))

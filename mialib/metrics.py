@@ -32,7 +32,7 @@ class Interval:
     level: float = 0.95
 
     def __str__(self) -> str:
-        """With three digits; four or five if an end that is not 0 or 1 looks like it otherwise, four if it still does."""
+        """With three digits; up to five if an end that is not 0 or 1 would look like it, four if it still does."""
         ends = [abs(end) for end in (self.low, self.high)]
         digits = next((d for d in (3, 4, 5) if all(x in (0, 1) or round(x, d) not in (0, 1) for x in ends)), 4)
         estimate, low, high = (f"{round(x, digits) + 0.0:.{digits}f}" for x in (self.estimate, self.low, self.high))

@@ -85,7 +85,6 @@ def _ordinary_inputs(loaded: LoadedModel) -> tuple[torch.Tensor, list[int]]:
     rows = rows or [[*range(n_embedded // 2, min(n_embedded // 2 + 8, n_embedded))][: loaded.max_tokens]]
     other_end = next((token_id for token_id in rows[0] if token_id != rows[0][-1]), rows[0][-1])
     inputs, n_tokens = right_padded([rows[0], [*rows[0][:-1], other_end], *rows[1:]], loaded.device)
-    assert isinstance(inputs, torch.Tensor)
     return inputs, n_tokens.tolist()
 
 

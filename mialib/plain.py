@@ -87,8 +87,9 @@ def check_one_of(name: str, known: Iterable[str], what: str) -> None:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """ " (did you mean 'min_k'?)", or "" where no known name is alike."""
-    alike = get_close_matches(name.lower(), list(known), n=1)
-    return f" (did you mean {alike[0]!r}?)" if alike else ""
+    in_small_letters = {one.lower(): one for one in known}
+    alike = get_close_matches(name.lower(), in_small_letters, n=1)
+    return f" (did you mean {in_small_letters[alike[0]]!r}?)" if alike else ""
 
 
 def _check_unmasked(values: Any, name: str) -> None:

@@ -365,15 +365,12 @@ class LoadedScorer:
                 f"{self.loaded.model.dtype}; is the model whole, and its dtype wide enough? {excerpt(text)}"
             )
 
-    def score_batch(
-        self, token_ids: list[list[int]], begins: list[int] | None = None, temperature: float = 1.0
-    ) -> list[TokenRow]:
+    def score_batch(self, token_ids: list[list[int]], begins: list[int], temperature: float = 1.0) -> list[TokenRow]:
         """Statistics of one batch's texts in one forward pass, of text i from its token number `begins[i]` on.
 
-        Token number 0 is the token after the first id; by default `begins[i]` is the first after the start tokens.
+        Token number 0 is the token after the first id.
         If memory is short, each half gets a pass, and later batches are smaller; MemoryError for a single text.
         """
-        begins = begins or [self._begin] * len(token_ids)
         try:
             with self._turn:
                 return self._forward(token_ids, begins, temperature)

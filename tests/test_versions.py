@@ -75,7 +75,7 @@ def api_replies():
     model = api.ApiModel("api:a", "http://a")
     given = {"tokens": ["<s>", "a", " b", "!"], "token_logprobs": [None, -1.5, -0.25, -3.0]}
     reply = api.Reply.model_validate({"model": "a", "choices": [{"index": 0, "logprobs": given}]})
-    stats = logprobs.known_log_probs(api.Api("api:a"), ["a b"], [(None, [-1.5, -0.25])], {})
+    stats = logprobs.known_log_probs(api.Api("api:a"), ["a b"], [logprobs.Known(None, [-1.5, -0.25])], {})
     return [numbers_of(api.prompt_log_probs(reply, model, "a b")), numbers_of(stats.log_prob)]
 
 
@@ -116,9 +116,9 @@ def replaced_words():
 
 
 def of_activations():
-    plain = activations.run_or_load(MODEL, TEXTS)
-    proxy = activations.run_or_load(activations.Proxy(MODEL, tuple(TEXTS[:1]), 1e-2, 2), TEXTS)
-    return [numbers_of(of.values[..., :3]) for of in (plain, proxy)]
+    plain = activations.activations(MODEL, TEXTS)
+    proxy = activations.activations(activations.Proxy(MODEL, tuple(TEXTS[:1]), 1e-2), TEXTS)
+    return [numbers_of(of[..., :3]) for of in (plain, proxy)]
 
 
 def of_probe():

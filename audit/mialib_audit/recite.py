@@ -59,8 +59,7 @@ def recite(
 ) -> tuple[dict[int, NDArray[np.int64]], dict[str, Any]]:
     """Count the tokens that are recited of N texts after each prompt, as it is and edited: (2, N); and the provenance.
 
-    `loading` is as for `score_or_load`. ValueError, naming the text, for one that is too short, and for a model without
-    its likeliest tokens.
+    `loading` is as for `score_or_load`. ValueError for a text too short, and a model without `top_log_prob`.
     """
     if why := find(model).lacks.get("top_log_prob"):
         raise ValueError(f"recite compares each token with the model's likeliest: {why}")
@@ -87,12 +86,9 @@ def recite(
         asked[n] += [read(*of) for of in zip(texts, edits, map(len, starts), strict=True)]
     numbers = {text: i for i, text in enumerate(dict.fromkeys(text for of in asked.values() for text, _ in of))}
     stats = score_or_load(model, list(numbers), **loading)
-    n_unscored = int(stats.provenance["start_token_id"] is None)  # without a start token nothing predicts the first
-    counts = {
-        n: np.array([n_recited(stats[numbers[text]], at - n_unscored) for text, at in asked[n]])
-        for n in sorted(prompts)
-    }
-    return {n: of.reshape(2, len(texts)) for n, of in counts.items()}, stats.provenance
+    first = int(stats.provenance["start_token_id"] is None)  # without a start token nothing predicts token 0
+    found = {n: [n_recited(stats[numbers[text]], at - first) for text, at in of] for n, of in sorted(asked.items())}
+    return {n: np.reshape(counts, (2, len(texts))) for n, counts in found.items()}, stats.provenance
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:

@@ -173,16 +173,10 @@ def record_baselines(names: Sequence[str] = RECORD, path: Path = RECORDED) -> No
     results, provenance = _recorded(path)
     for name in names:
         measured, provenance[name] = measure_parts(name)
+        if name in RECORD_WORDS:
+            provenance[name]["words"] = strongest_words(load_benchmark(name))
         of_name = _of(name, results)
         results = [result for result in results if result not in of_name] + measured
-    save("blind", results, paper="none", item="blind baselines", ran=provenance.values(), out=path)
-
-
-def record_words(names: Iterable[str] = RECORD_WORDS, path: Path = RECORDED) -> None:
-    """Add the strongest words of these benchmarks to their provenance; every number stays."""
-    results, provenance = _recorded(path)
-    for name in names:
-        provenance[name]["words"] = strongest_words(load_benchmark(name))
     save("blind", results, paper="none", item="blind baselines", ran=provenance.values(), out=path)
 
 

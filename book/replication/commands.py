@@ -179,7 +179,7 @@ def pdf(
     from replication.pipeline import slides as slide_show
     from replication.pipeline.needs import book_index, check_pages
     from replication.pipeline.notebooks import clone
-    from replication.pipeline.pdf import print_book, print_page
+    from replication.pipeline.pdf import one_page, print_page
     from replication.profile import load_profile
 
     profile, root = load_profile(), clone()
@@ -190,7 +190,7 @@ def pdf(
     else:
         html = (root / book_index(profile.name)).parent
         check_pages(html, profile)
-        print_book(html, [page.file for page in profile.pages], output)
+        print_page(one_page(html, [page.file for page in profile.pages]), html / "whole_book.html", output)
     say(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
 
 
@@ -548,6 +548,4 @@ def record_blind(
     from replication.pipeline.notebooks import clone
 
     clone()
-    names = benchmarks or blind_tables.RECORD
-    blind_tables.record_baselines(names)
-    blind_tables.record_words(set(names) & set(blind_tables.RECORD_WORDS))
+    blind_tables.record_baselines(benchmarks or blind_tables.RECORD)

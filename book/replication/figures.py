@@ -392,7 +392,8 @@ def dots_in_panels(
         if chance is not None:
             axes.axvline(chance, **CHANCE | ({} if chance else {"label": "no difference"}))
         axes.set_title(panel_title(title))
-        _upright_grid(axes)
+        axes.grid(axis="y", visible=False)  # values lie along x, and rows have names
+        axes.grid(axis="x", visible=True)
         axes.tick_params(labelbottom=True)
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))  # labels of three digits would touch
         for border in np.arange(0.5, len(rows) - 1):
@@ -418,12 +419,6 @@ def jump(means: Mapping[date, Interval], at: date, found: float, placebos: Seque
     left.set(xlabel="quarter of the first release", ylabel=ylabel)
     right.set(xlabel="jump", ylabel="dates")
     return _closed(figure)
-
-
-def _upright_grid(axes: Axes) -> None:
-    """The grid lines of a panel whose values lie along x and whose rows have names."""
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x", visible=True)
 
 
 def bars_from_chance(groups: dict[str, dict[str, Interval]], told_apart: str) -> Figure:

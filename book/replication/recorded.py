@@ -283,10 +283,10 @@ def halves(values: NDArray[np.float32], what: str) -> NDArray[np.float16]:
 def add_probe(path: Path, probe: ProbeScores) -> None:
     """Write what the probe says of each text into a training's file, in float32, and how it was chosen."""
     made = {
-        "layer": probe.chosen.layer,
-        "learning_rate": probe.chosen.learning_rate,
+        "layer": probe.layer,
+        "learning_rate": probe.learning_rate,
         "learning_rates": probe.learning_rates,
-        "validation_aucs": probe.chosen.validation_aucs.tolist(),
+        "validation_aucs": probe.validation_aucs.tolist(),
         "validation": probe.validation.tolist(),
         **made_with(),
     }

@@ -28,7 +28,6 @@ from mialib.catalog.models import load_tokenizer
 from mialib.catalog.sources import find
 from mialib.detectors import (
     DETECTORS,
-    SMALLEST_VARIANCE,
     FloatArray,
     calibrated,
     check_vocabulary,
@@ -36,6 +35,7 @@ from mialib.detectors import (
     detect,
     first_occurrences,
     lowest_indices,
+    standardized,
     surp_conditions,
 )
 from mialib.frequency import TokenFrequency
@@ -318,8 +318,7 @@ def split_text(
 def _numbers(row: TokenRow, texts: Sequence[str]) -> list[str]:
     """Each token's numbers in words."""
     log_prob, entropy = row.log_prob.astype(np.float64), row.entropy.astype(np.float64)
-    z = (log_prob + entropy) / np.sqrt(np.maximum(row.log_prob_var, SMALLEST_VARIANCE))
-    labels, before = [], ""
+    labels, before, z = [], "", standardized(row)
     for j, text in enumerate(texts):
         shown = f"“{in_signs(text)}”"
         if not text:

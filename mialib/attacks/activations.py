@@ -44,14 +44,6 @@ class Proxy(NamedTuple):
     model: str
     member_texts: Sequence[str]
     learning_rate: float
-    epochs: int = EPOCHS
-
-
-class Pass(NamedTuple):
-    """Activations of one model on N texts."""
-
-    values: NDArray[np.float32]  # (L + 1, N, D)
-    n_cut: NDArray[np.int64]  # (N,), characters cut from each text's end so that its prompt fits
 
 
 def activations(
@@ -65,27 +57,22 @@ def activations(
     weights may have changed, is run as it is. ValueError for an empty text and an activation that is not finite.
     """
     if isinstance(model, LoadedModel):
-        return _run(model, texts).values
-    return run_or_load(model, texts, device=device, dtype=dtype).values
-
-
-def run_or_load(model: str | Proxy, texts: Sequence[str], *, device: str = "auto", dtype: str = "auto") -> Pass:
-    """`activations` from the cache, and how much of each text was cut."""
+        return _run(model, texts)
     name = model.model if isinstance(model, Proxy) else model
     key = find_weights(name).pass_key(device=device, dtype=dtype) | versions_of("activations")
     key |= {"texts": hash_texts(texts)}
     if isinstance(model, Proxy):
         members = hash_texts(model.member_texts)
-        key |= {"learning_rate": model.learning_rate, "epochs": model.epochs, "members": members}
+        key |= {"learning_rate": model.learning_rate, "epochs": EPOCHS, "members": members}
 
     def make(checkpoints: Checkpoints) -> dict[str, NDArray[Any]]:
         if isinstance(model, Proxy):  # of so few texts that training it takes longest
-            return _run(train_proxy(*model, device=device, dtype=dtype), texts)._asdict()
+            return {"values": _run(train_proxy(*model, device=device, dtype=dtype), texts)}
         from mialib.catalog.loading import load_scorer
 
-        return _run(load_scorer(model, device=device, dtype=dtype).loaded, texts, checkpoints)._asdict()
+        return {"values": _run(load_scorer(model, device=device, dtype=dtype).loaded, texts, checkpoints)}
 
-    return Pass(**cached("activations", make, ARRAYS, ARRAYS, **key))
+    return cached("activations", make, ARRAYS, ARRAYS, **key)["values"]
 
 
 def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[TokenIds], NDArray[np.int64]]:
@@ -117,7 +104,7 @@ def encode_prompts(loaded: LoadedModel, texts: Sequence[str]) -> tuple[list[Toke
     return [start + ids for ids in token_ids], n_cut
 
 
-def _run(loaded: LoadedModel, texts: Sequence[str], checkpoints: Checkpoints | None = None) -> Pass:
+def _run(loaded: LoadedModel, texts: Sequence[str], checkpoints: Checkpoints | None = None) -> NDArray[np.float32]:
     """One forward pass, rows padded on the right: no real token of a causal model sees what comes after it.
 
     `checkpoints` holds what an earlier run finished, and is given what this one does.
@@ -126,7 +113,7 @@ def _run(loaded: LoadedModel, texts: Sequence[str], checkpoints: Checkpoints | N
 
     from mialib.scoring import fitting_tokens
 
-    token_ids, n_cut = encode_prompts(loaded, texts)
+    token_ids, _ = encode_prompts(loaded, texts)
     device = loaded.device
     budget = fitting_tokens(loaded, every_layer=True)
     done, is_done = list(checkpoints or ()), np.zeros(len(texts), bool)
@@ -151,7 +138,7 @@ def _run(loaded: LoadedModel, texts: Sequence[str], checkpoints: Checkpoints | N
         if checkpoints is not None and not is_done.all():
             checkpoints.add(done[-1])
     if not done:
-        return Pass(np.zeros((0, 0, 0), np.float32), n_cut)
+        return np.zeros((0, 0, 0), np.float32)
     n_layers, _, width = done[0]["values"].shape
     values = np.empty((n_layers, len(texts), width), np.float32)
     for part in reversed(done):  # where a text is in two parts, the first one's counts
@@ -161,20 +148,14 @@ def _run(loaded: LoadedModel, texts: Sequence[str], checkpoints: Checkpoints | N
             f"text {i}: layer {layer} of {loaded.name} in {loaded.model.dtype} is not finite; is its dtype wide "
             f"enough, and its learning rate low enough? {excerpt(texts[i])}"
         )
-    return Pass(values, n_cut)
+    return values
 
 
 # --- the proxy --------------------------------------------------------------------------------------------------------
 
 
 def train_proxy(
-    model: str,
-    member_texts: Sequence[str],
-    learning_rate: float,
-    epochs: int = EPOCHS,
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
+    model: str, member_texts: Sequence[str], learning_rate: float, *, device: str = "auto", dtype: str = "auto"
 ) -> LoadedModel:
     """A copy of a model, by name or folder, fine-tuned on the prompted texts: one batch of them all, an epoch a step.
 
@@ -202,7 +183,7 @@ def train_proxy(
     n_predicted = sum(len(ids) - 1 for ids in token_ids)
     optimizer = torch.optim.AdamW(weights.parameters(), lr=learning_rate, weight_decay=0.0)
     with one_thread():
-        for _ in range(epochs):
+        for _ in range(EPOCHS):
             optimizer.zero_grad(set_to_none=True)
             for chunk in token_batches(token_ids, lambda: TRAINING_TOKENS_AT_ONCE, rope_borders(weights.config)):
                 loss = _summed_loss(weights, head, [token_ids[i] for i in chunk]) / n_predicted
@@ -214,7 +195,7 @@ def train_proxy(
             optimizer.step()
     of_type = source.dtype_on(weights.device, dtype)
     weights.requires_grad_(False).to(of_type)  # type: ignore[arg-type]  # transformers' decorator hides torch's types
-    recipe = {"of": loaded.revision, "members": hash_texts(member_texts), "rate": learning_rate, "epochs": epochs}
+    recipe = {"of": loaded.revision, "members": hash_texts(member_texts), "rate": learning_rate, "epochs": EPOCHS}
     return replace(loaded, name=f"proxy of {model} at learning rate {learning_rate:g}", revision=hash_of(recipe))
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mialib.attacks.activations import Proxy, activations, run_or_load
+from mialib.attacks.activations import Proxy, activations
 from mialib.metrics import FloatArray, aucs
 from mialib.model_selection import HELD_OUT, Candidates, Indices, stratified_split
 from mialib.text import check_texts
@@ -44,34 +44,22 @@ class Collected(NamedTuple):
     proxies: Mapping[float, Activations]  # of each learning rate's proxy, on the M training texts (L + 1, M, D)
     coin: NDArray[np.int8]  # (M,), which of these the proxies were fine-tuned on
     target: Activations  # on the benchmark's texts (L + 1, N, D)
-    n_cut: int = 0  # texts of the benchmark whose end was cut to fit the context
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The probe with the highest validation AUC among those that standardize activations in one way."""
-
-    scores: FloatArray  #: (N,), logits; higher = more likely a member
-    learning_rate: float  #: of the fine-tuned copy
-    layer: int  #: 1 is the first block, L the last
-    validation_aucs: FloatArray  #: (learning rates, L)
 
 
 @dataclass(frozen=True)
 class ProbeScores:
-    """The probe's scores of N texts, and the texts on which it may be judged."""
+    """The scores of N texts by the probe of the highest validation AUC, and the texts on which it may be judged.
 
-    chosen: Chosen  #: standardized by the probe's training activations
-    leaking: Chosen  #: each split standardized by its own statistics, as the authors' code does
+    Activations are standardized by those that the probe learned from; the authors' code takes each split's own.
+    """
+
+    scores: FloatArray  #: (N,), logits; higher = more likely a member
+    learning_rate: float  #: of the fine-tuned copy
+    layer: int  #: 1 is the first block, L the last
+    validation_aucs: FloatArray  #: (learning rates, L), of all candidates
     learning_rates: tuple[float, ...]
     validation: Indices  #: the texts on which layer and learning rate are chosen
     test: Indices  #: all other texts: judge only on these
-    n_cut: int  #: texts whose end was cut to fit the context
-
-    @property
-    def scores(self) -> FloatArray:
-        """The scores of `chosen`, (N,); higher = more likely a member."""
-        return self.chosen.scores
 
 
 def probe_scores(
@@ -127,9 +115,9 @@ def collect(
         raise ValueError(f"{len(unseen)} training texts outside the benchmark; the coin needs at least 4")
     coin = flip_coin(len(unseen), seed)
     members = [text for text, side in zip(unseen, coin, strict=True) if side]
-    target = run_or_load(model, texts, **given)
+    target = activations(model, texts, **given)
     proxies = {rate: activations(Proxy(model, members, rate), unseen, **given) for rate in learning_rates}
-    return Collected(proxies, coin, target.values, int((target.n_cut > 0).sum()))
+    return Collected(proxies, coin, target)
 
 
 def flip_coin(n: int, seed: int = 0) -> NDArray[np.int8]:
@@ -159,23 +147,11 @@ def fit_probes(proxies: Mapping[float, Activations], coin: ArrayLike) -> dict[tu
     }
 
 
-def probe_candidates(
-    probes: Mapping[tuple[float, int], Pipeline], target: Activations, splits: Sequence[Indices] = ()
-) -> Candidates:
-    """The logits of each probe on the target's activations (L + 1, N, D), to choose from like hyperparameters.
-
-    With `splits` of all N texts, each split is standardized by its own mean and deviation in place of the training
-    activations', as in the authors' code: a text's score then depends on the others that it is tested with.
-    """
-    from sklearn.preprocessing import StandardScaler
-
-    scores = np.full((len(probes), target.shape[1]), np.nan)
-    for i, ((_, layer), probe) in enumerate(probes.items()):
-        values = target[layer].astype(np.float64)  # (N, D)
-        if not splits:
-            scores[i] = probe.decision_function(values)
-        for split in splits:
-            scores[i, split] = probe[-1].decision_function(StandardScaler().fit_transform(values[split]))
+def probe_candidates(probes: Mapping[tuple[float, int], Pipeline], target: Activations) -> Candidates:
+    """The logits of each probe on the target's activations (L + 1, N, D), to choose from like hyperparameters."""
+    scores = np.array(
+        [probe.decision_function(target[layer].astype(np.float64)) for (_, layer), probe in probes.items()]
+    )
     return Candidates(tuple({"learning_rate": rate, "layer": layer} for rate, layer in probes), scores)
 
 
@@ -206,18 +182,11 @@ def choose_probe(
     if len(labels) != collected.target.shape[1]:
         raise ValueError(f"{len(labels)} labels for the activations of {collected.target.shape[1]} texts")
     validation, test = validation_and_test(labels, seed, validation)
-    probes = fit_probes(collected.proxies, collected.coin)
-
-    def best(candidates: Candidates) -> Chosen:
-        at = candidates.best(labels, validation)
-        on_validation = aucs(labels[validation], candidates.scores[:, validation])
-        grid = on_validation.reshape(len(collected.proxies), -1)
-        options = candidates.options[at]
-        return Chosen(candidates.scores[at], options["learning_rate"], int(options["layer"]), grid)
-
-    chosen = best(probe_candidates(probes, collected.target))
-    leaking = best(probe_candidates(probes, collected.target, (validation, test)))
-    return ProbeScores(chosen, leaking, tuple(collected.proxies), validation, test, collected.n_cut)
+    candidates = probe_candidates(fit_probes(collected.proxies, collected.coin), collected.target)
+    at = candidates.best(labels, validation)
+    rate, layer = candidates.options[at]["learning_rate"], int(candidates.options[at]["layer"])
+    grid = aucs(labels[validation], candidates.scores[:, validation]).reshape(len(collected.proxies), -1)
+    return ProbeScores(candidates.scores[at], rate, layer, grid, tuple(collected.proxies), validation, test)
 
 
 def judge_half(activations_layers: Activations, labels: ArrayLike) -> tuple[Indices, FloatArray]:

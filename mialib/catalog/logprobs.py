@@ -156,7 +156,7 @@ def known_log_probs(
 
     ValueError for log-probs far below guessing, and for those that no model gives.
     """
-    token_rows, rows = [], [Known(*row) for row in rows]
+    token_rows = []
     for row in rows:
         unknown = np.full(len(row.log_probs), np.nan, np.float32)
         ids = np.full(len(unknown), -1, np.int32) if row.token_ids is None else np.asarray(row.token_ids, np.int32)

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, get_args
 from mialib.batches import encode
 from mialib.cache import JSON, STATS, STATS_PARTS, Checkpoints, cached, cached_shards, is_cached
 from mialib.catalog.hub import Unavailable, cached_snapshots, explain, find_revision, local_copy, split_name
+from mialib.catalog.registry import known_models
 from mialib.catalog.sources import Dtype, PartsMissing, PassOptions, Source, find
 from mialib.extras import require
 from mialib.models import ORDINARY_TEXTS, device_type, free_bytes, multimodal_error, prepended, tokenizer_hash
-from mialib.plain import check_one_of
+from mialib.plain import check_one_of, did_you_mean
 from mialib.store import hash_files, hash_of, hash_texts, version
 from mialib.token_stats import StatsPart, TokenStats
 from mialib.versions import versions_of
@@ -62,7 +63,11 @@ class Weights(Source):
 
     def check(self) -> None:
         """Raise as loading would, by the config alone."""
-        self.auto_class()
+        try:
+            self.auto_class()
+        except Unavailable as error:
+            aliases = [model.alias for model in known_models().values() if model.alias]
+            raise Unavailable(f"{error}{did_you_mean(self.name, aliases)}") from None
 
     @property
     def revision(self) -> str:

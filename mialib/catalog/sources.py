@@ -180,15 +180,11 @@ def find(name: str) -> Source:
 def _kind_here(name: str) -> str:
     """The pattern of what a folder, a hub name or an alias is, by the files that are here."""
     from mialib.catalog.hub import local_copy
-    from mialib.catalog.registry import find_model, gguf_copy, known_models
-    from mialib.plain import did_you_mean
+    from mialib.catalog.registry import find_model, gguf_copy
 
     if Path(name).exists():
         is_adapter = Path(name, "adapter_config.json").is_file() and not Path(name, "config.json").is_file()
         return "adapter:*" if is_adapter else "*"
     known = find_model(name)
     is_alias = known is not None and known.alias == name
-    aliases = [model.alias for model in known_models().values() if model.alias]
-    if not (known or "/" in name or local_copy(name, "model")) and (alike := did_you_mean(name, aliases)):
-        raise ValueError(f"there is no model {name!r}{alike}")
     return "*.gguf" if is_alias or (not local_copy(name, "model") and gguf_copy(name)) else "*"

@@ -130,7 +130,7 @@ def con_recall(row: TokenRow, *, after_non_members: TokenRow, after_members: Tok
 def codec(row: TokenRow, *, after_others: TokenRow) -> float:
     """CoDeC: mean log p minus mean log p after another text of the same set, without the first ten tokens and the last.
 
-    0 for a text of fewer than 12 tokens. `mialib.calibration.share_above_zero` makes it the number of a set.
+    0 for a text of fewer than 12 tokens. A set's number is the share of its texts above 0, those at 0 left out.
     """
     alone, after = (TokenRow._make(column[CODEC_TOKENS] for column in of) for of in (row, after_others))
     if not len(alone.log_prob) or not len(after.log_prob):

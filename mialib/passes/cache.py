@@ -17,7 +17,7 @@ from mialib.batches import are_apart, encode
 from mialib.cache import ARRAYS, JSON, Checkpoints, Format, cached
 from mialib.catalog.corpora import corpus_identity, reference_texts
 from mialib.catalog.models import Weights, find_weights, hash_of_tokenizer, load_tokenizer
-from mialib.catalog.sources import Dtype, PassOptions, find
+from mialib.catalog.sources import PassOptions, find
 from mialib.frequency import TokenFrequency, count_tokens
 from mialib.models import rope_borders
 from mialib.store import hash_texts, version
@@ -58,12 +58,12 @@ def count_or_load(corpus: str, model: str) -> TokenFrequency:
 
 
 def neighbors_or_load(
-    texts: Sequence[str], masked_lm: str, *, n_neighbors: int = 100, seed: int = 0, language: str = "en"
+    texts: Sequence[str], masked_lm: str, *, n_neighbors: int, language: str = "en"
 ) -> list[list[str]]:
-    """The neighbors of each text; arguments as for `mialib.attacks.neighbors.make_neighbors`."""
+    """The neighbors of each text; arguments as for `mialib.attacks.neighbors.make_neighbors`, its seed 0."""
     from mialib.attacks.neighbors import make_neighbors
 
-    options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
+    options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": 0, "language": language}
     key = find_weights(masked_lm).pass_key(dtype="float32") | options | versions_of("neighbors")
     key |= {"texts": hash_texts(texts), "jieba": version("jieba")}
 
@@ -74,32 +74,23 @@ def neighbors_or_load(
 
 
 def neighbor_log_probs_or_load(
-    model: str,
-    texts: Sequence[str],
-    masked_lm: str,
-    *,
-    n_neighbors: int = 100,
-    seed: int = 0,
-    language: str = "en",
-    start_token: str | None = "auto",
-    dtype: Dtype = "auto",
+    model: str, texts: Sequence[str], masked_lm: str, *, n_neighbors: int, language: str = "en", **loading: Any
 ) -> NDArray[np.float64]:
     """Mean log p of each neighbor of each text under `model`, (N, n_neighbors), nats per token.
 
-    Only these means are cached, not the neighbors' token statistics, except those that an API was paid for. `dtype` is
-    of `model`; the masked one is run in float32.
+    Only these means are cached, not the neighbors' token statistics, except those that an API was paid for. `loading`
+    is of `model`, as for `score_or_load`; the masked one is run in float32.
     """
     from mialib.attacks.neighbors import neighbor_log_probs
     from mialib.catalog.loading import load_scorer
 
-    options: dict[str, Any] = {"n_neighbors": n_neighbors, "seed": seed, "language": language}
-    loading: dict[str, Any] = {"start_token": start_token, "dtype": dtype}
+    options: dict[str, Any] = {"n_neighbors": n_neighbors, "language": language}
     if not find(model).has_weights:
         neighbors = neighbors_or_load(texts, masked_lm, **options)
         rows = score_or_load(model, [neighbor for several in neighbors for neighbor in several], **loading)
         return np.array([row.log_prob.mean(dtype=np.float64) for row in rows]).reshape(len(texts), n_neighbors)
 
-    key = find_weights(model).pass_key(**loading) | options | versions_of("neighbors", "scoring")
+    key = find_weights(model).pass_key(**loading) | options | {"seed": 0} | versions_of("neighbors", "scoring")
     key |= {"masked_lm": find(masked_lm).revision, "texts": hash_texts(texts), "jieba": version("jieba")}
 
     def make(checkpoints: Checkpoints) -> dict[str, NDArray[np.float64]]:

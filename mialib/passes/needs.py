@@ -97,10 +97,6 @@ def _lowercase(inputs: Inputs, _: str) -> TokenStats | None:
     return TokenStats.joined(parts, provenance=stats.provenance)
 
 
-def _reference(inputs: Inputs, model: str) -> TokenStats:
-    return inputs.score(model, inputs.texts)
-
-
 def _frequency(inputs: Inputs, corpus: str) -> TokenFrequency | None:
     from mialib.catalog.corpora import warn_of_other_language
     from mialib.passes.cache import count_or_load
@@ -184,7 +180,7 @@ NEEDS = {
     "texts": Need(lambda inputs, _: None if "texts" in inputs.source.lacks else inputs.texts, "no texts are recorded"),
     "lowercase": Need(_lowercase, NO_CASE, is_pass=True, cuttable=str.lower),
     "reference": Need(
-        _reference,
+        lambda inputs, model: inputs.score(model, inputs.texts),
         "no smaller model is named (references)",
         Setting("reference", "--reference", "a smaller model, for ref, wbc and ez_mia"),
         names_model=True,

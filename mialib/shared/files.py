@@ -42,10 +42,9 @@ Rows = list[dict[str, Any]]
 logger = logging.getLogger(__name__)
 
 
-def load_texts(path: str | Path, text_column: str | None = None) -> list[str]:
-    """Read the texts of a file of any form, without labels; plain text has no columns to name."""
-    text_column = None if form_of(path) == ".txt" else text_column
-    return texts_of(read_rows(path, text_column), str(path), text_column)
+def load_texts(path: str | Path) -> list[str]:
+    """Read the texts of a file of any form, without labels."""
+    return texts_of(read_rows(path), str(path))
 
 
 def texts_of(rows: Rows, name: str, text_column: str | None = None) -> list[str]:
@@ -200,7 +199,7 @@ def _read_csv(content: bytes, delimiter: str = ",") -> Rows:
     """Every row must have as many cells as the header: a text may hold a comma without its quotes."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
     text = _text(content)
-    header = text.partition("\n")[0]
+    header = text.partition("\n")[0].strip()
     if delimiter not in header and (other := next((sign for sign in ";\t,|" if sign in header), "")):
         raise ValueError(f"line 1: {delimiter!r} is expected between columns, and {other!r} stands there; save it so")
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -253,9 +252,7 @@ def read_rows(path: str | Path, *columns: str | None) -> Rows:
     """
     name, form = str(path), form_of(path)
     if not is_file_of_texts(name):
-        raise ValueError(
-            f"{path}: a file of texts is expected, ending in {', '.join(READERS)}, or in one of these and .gz"
-        )
+        raise ValueError(f"{path}: a file of texts is expected, ending in {', '.join(READERS)}, or one .gz")
     content = _standard_input(sys.stdin.buffer) if name == STANDARD_INPUT else Path(path).read_bytes()
     plain_columns = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
     rows: Rows = []

@@ -160,9 +160,9 @@ def test_sources_do_not_hide_a_difference_of_the_files(audit, tmp_path):
 @cheap
 def test_the_report_holds_its_settings_and_the_detectors_in_their_order(files, audit, tmp_path):
     (corpus := tmp_path / "corpus.txt").write_text("\n".join(sentences(50, 9)))
-    given = ("--detector", "dc_pdd", "--corpus", corpus, "-o", "dc_pdd.a=0.1", "--fpr", "0.1")
+    given = ("--detector", "dc_pdd", "--corpus", corpus, "-o", "dc_pdd.a=0.1", "-o", "dc_pdd.lup=True", "--fpr", "0.1")
     _, report = audit(files[0], *given)
-    assert report["target"]["corpus"] == str(corpus) and report["rules"]["options"] == {"dc_pdd": {"a": 0.1}}
+    assert report["target"]["corpus"] == str(corpus) and report["rules"]["options"] == {"dc_pdd": {"a": 0.1, "lup": 1}}
     assert (report["rules"]["fpr"], report["set_level"], report["decider_is_default"]) == (0.1, 0.05, False)
     chosen = ("--detector", "zlib,min_k", "-o", "min_k.k=50", "-o", "min_k++.k=10", "--detector", "min_k++")
     _, report = audit(files[0], *chosen)

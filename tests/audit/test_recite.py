@@ -80,12 +80,14 @@ def test_holm_multiplies_the_lowest_by_all_and_never_falls():
     assert recite.holm([0.5, 0.9]).tolist() == [1, 1]
 
 
-def test_it_counts_what_greedy_generation_gives(taught):
+@pytest.mark.parametrize("start_token", ["auto", None])
+def test_it_counts_what_greedy_generation_gives(start_token, taught):
     folder, texts = taught
     known = [*texts[:2], *(words(seed) for seed in (10, 11))]
-    found, _ = recite.recite(folder, known, [PROMPT, 6])
-    assert (found[PROMPT][0, :2] == AFTER).all() and (found[PROMPT][0, 2:] < AFTER).all()
-    scorer = load_scorer(folder)
+    found, _ = recite.recite(folder, known, [PROMPT, 6], start_token=start_token)
+    if start_token:  # as it was taught
+        assert (found[PROMPT][0, :2] == AFTER).all() and (found[PROMPT][0, 2:] < AFTER).all()
+    scorer = load_scorer(folder, start_token=start_token)
     model = scorer.loaded.model
     for n, counts in found.items():
         for i, text in enumerate(known):
@@ -96,6 +98,13 @@ def test_it_counts_what_greedy_generation_gives(taught):
                 truth = scorer.token_ids([text])[0][len(scorer.token_ids([start])[0]) :][:AFTER]
                 same = np.array(said[0, begin.shape[1] :].tolist()) == np.array(truth)
                 assert count == np.logical_and.accumulate(same).sum(), (n, i)
+
+
+def test_a_model_that_does_not_tell_its_likeliest_tokens_is_refused(tmp_path):
+    known = {"text": "one two", "token_ids": [1, 2], "log_probs": [-1.0, -2.0]}
+    (tmp_path / "l.jsonl").write_text(json.dumps(known))
+    with pytest.raises(ValueError, match="likeliest"):
+        recite.recite(f"logprobs:{tmp_path / 'l.jsonl'}", ["one two"])
 
 
 def test_the_report_says_what_is_recited_and_whether_more_than_of_controls(taught, tmp_path):

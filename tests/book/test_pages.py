@@ -92,7 +92,10 @@ def test_a_download_refuses_a_parameter_that_it_lacks_under_plain_papermill(tmp_
     with pytest.raises(papermill.PapermillExecutionError):
         papermill.execute_notebook(tmp_path / "page.ipynb", tmp_path / "out.ipynb", given, progress_bar=False)
     [(kind, lines)] = errors_of(nbformat.read(tmp_path / "out.ipynb", as_version=4))
-    assert kind == "ValueError" and "'model' (models?), 'seed'; it has: benchmarks, models, out" in lines[-1]
+    assert (
+        kind == "ValueError"
+        and "'model' (did you mean 'models'?), 'seed'; it has: benchmarks, models, out" in lines[-1]
+    )
     assert len(lines) <= 3
 
 

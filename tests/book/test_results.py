@@ -66,6 +66,7 @@ def test_a_tpr_of_too_few_non_members_says_how_many_it_needs(scores):
     assert by_metric[0] == ["needs 20", "needs 20", "–"]
     assert by_metric[1][0].startswith(f"{tpr_at_fpr(LABELS[:39], few['min_k'], 0.1):.3f} [") and by_metric[1][2] == "–"
     assert "needs 20" in tables.results_table(found, "tpr_at_5_fpr").to_string()
+    assert "needs 20" in tables.compact_table(found, "tpr_at_5_fpr", {"c": "C"}, "TPR").to_string()
     assert compare(LABELS[:39], few, "min_k", "ppl", "tpr_at_5_fpr") is None
     assert compare(LABELS, scores, "min_k", "ppl", "tpr_at_5_fpr") is not None
     assert needs_more("tpr_at_1_fpr", LABELS) == "needs 100" and needs_more("tpr_at_5_fpr", LABELS[:40]) == ""

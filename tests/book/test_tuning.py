@@ -53,7 +53,7 @@ def test_the_methods_are_the_papers_rows_and_no_number_stands_beside_others(inpu
     assert printed_column("surp", "table-1", "WikiMIA-32 / LLaMA-13B") == "WikiMIA-32 / LLaMA-13B"
     assert printed_column("surp", "table-1", "WikiMIA-512 / LLaMA-13B") is None
     assert printed_column("surp", "table-1", "WikiMIA-32 / None") is None
-    with pytest.raises(ValueError, match=r"table-1 .*'LLaMA-13b' \(LLaMA-13B"):
+    with pytest.raises(ValueError, match=r"table-1 .*'LLaMA-13b' \(did you mean 'LLaMA-13B'"):
         printed_column("surp", "table-1", "WikiMIA-32 / LLaMA-13b")
     results = tune_two_ways(inputs).results(item="table-1", published="WikiMIA-512 / LLaMA-13B")
     assert {(r.published, r.published_column) for r in results} == {(None, None)}

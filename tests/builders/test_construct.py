@@ -528,5 +528,7 @@ def test_docstrings_have_the_day_of_their_first_release_by_quarter(serve, tmp_pa
     assert len(left_out(out)["in the first release that was read"]) == 2
     few = construct.docstrings(tmp_path / "few", fetcher(), date(2019, 5, 1), ["river"], 1, **since)
     assert sorted(row["date"] for row in rows_of(few / "docstrings-64.jsonl")) == ["2019-03-30", "2019-07-02"]
+    with pytest.raises(ValueError, match="2999-01-15 is after today"):
+        construct.docstrings(tmp_path / "late", fetcher(), BEFORE, ["river"], since=date(2999, 1, 15))
     with pytest.raises(ValueError, match="--pairs or --since"):
         construct.docstrings(tmp_path / "both", fetcher(), BEFORE, ["river"], pairs=True, **since)

@@ -72,6 +72,7 @@ def test_other_columns_are_taken_by_name(tmp_path):
         ("b.csv", "text,text\nHello,world\n", "line 1: 'text'"),
         ("b.csv", 'text,label\n"Hello",1\n"wor"ld,0\n', "line 3: "),
         ("b.csv", 'text,label\n"two\nlines",1\nworld,0,0\n', "line 4: "),
+        ("b.csv", "text;label\nHello, world;1\n", "line 1: ',' is expected.*';'"),
         ("b.csv", "text,\nHello,\nHello, world\n", "line 3: .*Hello, world"),  # spills into a nameless column
     ],
 )
@@ -89,6 +90,8 @@ def test_the_texts_of_one_source_are_pieces_of_one_document(tmp_path):
     assert bench.document.tolist() == bench.cut(2).document.tolist() == [0, 0, 1, 2, 3, 3]
     assert bench.take([5, 4, 3, 2, 1], "some").document.tolist() == [0, 0, 1, 2, 3]
     assert bench.take([0, 2, 3, 4], "one of each").document is None
+    numbered = [row | {"source": "abcd".index(row["source"])} for row in rows]
+    assert read_benchmark(write(tmp_path / "n.jsonl", numbered)).document.tolist() == bench.document.tolist()
     without = read_benchmark(write(tmp_path / "none.jsonl", [*rows[1:], {"text": "x", "label": 1}]))
     assert without.sources == () and without.document is None
     with pytest.raises(ValueError, match="sources"):
@@ -159,7 +162,7 @@ def test_what_is_no_text_or_no_label_is_named_by_file_and_row(last, said, tmp_pa
     [
         (["x", "y"], [0, 1, 1], {}, "3 labels"),
         (["x", "y"], [1, 1], {}, "all 2 texts are members"),
-        (["x", "", "y"], [1, 0, 1], {}, "text 1: "),
+        (["x", "", "y"], [1, 0, 1], {}, "text 1 is empty: "),
         *((["x", "y", "z"], np.array([1, 0, label], object), {}, "label") for label in (2, -1, 0.5, np.nan, "1")),
     ],
 )
@@ -188,6 +191,7 @@ def test_taken_texts_keep_all_that_is_known_of_them(tmp_path):
     rows = [{"text": f"text {i}", "label": i % 2, "split": "dev" if i in (1, 4) else "test"} for i in range(6)]
     bench = read_benchmark(write(tmp_path / "b.jsonl", rows))
     assert bench.validation == (1, 4) == bench.cut(1).validation
+    assert bench.take([-2, 1], "from the end").validation == (0, 1) == bench.take([4, 1], "the same").validation
     taken = bench.take([4, 3, 2, 1], "some")
     assert [taken.texts[i] for i in taken.validation] == ["text 4", "text 1"]
     labels = np.array([1, 0], np.int8)

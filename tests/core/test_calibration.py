@@ -200,12 +200,6 @@ def test_of_the_flagged_texts_no_larger_share_are_non_members_than_the_fdr_says(
         assert is_flagged[:, is_member].mean() > 0.4 and np.mean([of.low for of in shares]) > 0.2
 
 
-def test_codecs_share_leaves_out_texts_without_a_score():
-    assert d.share_above_zero([0.5, -1, 0, 2, 0]) == d.clopper_pearson(2, 3)
-    with pytest.raises(ValueError):
-        d.share_above_zero([0.0, 0.0])
-
-
 def test_flagged_texts_and_the_share_of_members_by_hand():
     """Of 4 texts, the i-th smallest p times 4 / i, and no larger than a later one: 0.04, 0.06, 0.06, 0.8."""
     p = [0.8, 0.01, 0.045, 0.03]

@@ -465,7 +465,7 @@ def test_special_tokens_are_text_inside_a_text_and_one_token_is_scored(model_fol
 @pytest.mark.parametrize(
     ("texts", "given", "said"),
     [
-        (["a text", "  \n"], {}, "text 1: "),
+        (["a text", "  \n"], {}, "text 1 is empty: "),
         ("the river", {}, "a list "),  # not of letters
         ([TEXTS[0], "e"], {"after": "The old mill.\n"}, "text 1 "),
         ([*TEXTS[:3], "e", TEXTS[4]], {}, "text 3 .*'e'"),
@@ -558,7 +558,8 @@ def test_texts_after_others_are_scored_as_one_whole_text_would_be(model_folder, 
     for text, row in zip(texts, found, strict=True):
         own = scorer.token_ids([text])[0]
         ids = [*scorer.loaded.start_token_ids, *scorer.token_ids([before])[0], *own]
-        [whole] = scorer.score_batch([ids[: scorer.loaded.max_tokens + 1]])
+        begin = len(scorer.loaded.start_token_ids) and len(scorer.loaded.start_token_ids) - 1
+        [whole] = scorer.score_batch([ids[: scorer.loaded.max_tokens + 1]], [begin])
         n = len(whole.log_prob) - n_before
         assert row.token_ids.tolist() == whole.token_ids[-n:].tolist()
         np.testing.assert_allclose(row.log_prob, whole.log_prob[-n:], atol=1e-5)

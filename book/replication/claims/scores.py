@@ -200,9 +200,11 @@ def seeds_of(claims: Claims, claim: Claim, setting: str) -> tuple[NDArray[np.int
         shared = set.intersection(*(set(seeds_by_model[name]) for name in names if not name.endswith(UNTOUCHED)))
         return labels, {seed: claim_scores(claims, claim, setting, seed) for seed in sorted(shared)}, []
     # Those of the same test, whichever claim it was recorded for; without any, those under the claim's id.
-    same = {row["seed"]: row for row in _recorded(setting=setting, test=claims.test_hash(claim, setting))}
+    same = {
+        row["seed"]: row for row in read_recorded(RECORDED_FILE, setting=setting, test=claims.test_hash(claim, setting))
+    }
     scores, left_out = {}, []
-    for row in [*same.values()] or _recorded(setting=setting, claim=claim.id):
+    for row in [*same.values()] or read_recorded(RECORDED_FILE, setting=setting, claim=claim.id):
         if why := _why_left_out(claims, claim, setting, row):
             left_out.append(f"seed {row['seed']}: recorded for {why}")
         else:
@@ -210,10 +212,6 @@ def seeds_of(claims: Claims, claim: Claim, setting: str) -> tuple[NDArray[np.int
     if 0 not in scores:
         scores[0] = claim_scores(claims, claim, setting)
     return labels, dict(sorted(scores.items())), left_out
-
-
-def _recorded(**where: str) -> list[dict[str, Any]]:
-    return read_recorded(RECORDED_FILE, **where)
 
 
 def _why_left_out(claims: Claims, claim: Claim, setting: str, row: Mapping[str, Any]) -> str:
@@ -227,7 +225,7 @@ def seed_rows(claims: Claims, seeds: Iterable[int]) -> list[dict[str, Any]]:
 
     Claims with the same sides share a row.
     """
-    recorded = {(row["test"], row["seed"]): row for row in _recorded()}
+    recorded = {(row["test"], row["seed"]): row for row in read_recorded(RECORDED_FILE)}
     tests: dict[str, tuple[Claim, str]] = {}
     for claim, setting in claims.tests():
         if not is_recorded(claims.settings[setting].model):  # the ladder's token statistics are recorded

@@ -48,10 +48,10 @@ def notebook(name: str, page: str, results: str, failed: str, computed: str, ski
 
 def book(index: str, page: str = "") -> None:
     """Render the whole book, where a broken reference is an error, or one page with the pages of text, to `index`."""
-    from replication.pipeline.report import build_folder, write_lists
+    from replication.pipeline.report import write_lists
 
     profile = load_profile()
-    write_lists(profile, build_folder(profile), Path("book/pages"), page)
+    write_lists(profile, Path("build") / profile.name, Path("book/pages"), page)
     folder = Path(index.partition("/_build/")[0])
     toc = folder / "_toc.yml"
     folder.mkdir(parents=True, exist_ok=True)

@@ -57,14 +57,12 @@ class NotebookSource:
     """What a notebook's code says without being run."""
 
     defaults: dict[str, Any]  # of its parameters
-    strings: frozenset[str]  # all others in its code
     modules: tuple[str, ...]
 
 
 def read_notebook(path: Path) -> NotebookSource:
     """Read a notebook; ValueError where it is none, or its parameters are not plain values."""
     defaults: dict[str, Any] = {}
-    strings: set[str] = set()
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
         cells, appended = notebook["cells"], notebook["metadata"].get("footer", {})
@@ -75,13 +73,11 @@ def read_notebook(path: Path) -> NotebookSource:
         if cell["cell_type"] != "code":
             continue
         code = "".join(cell["source"])
-        tree = ast.parse(code, path.name)
         if "parameters" in cell["metadata"].get("tags", []):
-            defaults |= {name: ast.literal_eval(node.value) for name, node in assignments(tree)}
+            defaults |= {name: ast.literal_eval(node.value) for name, node in assignments(ast.parse(code))}
         else:
             modules |= imported_modules(code)
-            strings |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-    return NotebookSource(defaults, frozenset(strings), tuple(sorted(modules)))
+    return NotebookSource(defaults, tuple(sorted(modules)))
 
 
 def run_notebook(

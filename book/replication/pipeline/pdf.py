@@ -16,13 +16,8 @@ FLAGS += ("--no-pdf-header-footer", "--generate-pdf-document-outline")
 FLAGS += ("--virtual-time-budget=300000",)  # the milliseconds that MathJax may take
 
 
-def print_book(html: Path, pages: Sequence[str], output: Path) -> None:
-    """Print a finished book; ValueError where this machine has no browser, or it fails."""
-    print_page(one_page(html, pages), html / "whole_book.html", output)
-
-
 def print_page(text: str, path: Path, output: Path) -> None:
-    """Print one page of HTML, which is at `path` meanwhile; ValueError as above."""
+    """Print a page of HTML, which is at `path` meanwhile; ValueError without a browser, or where it fails."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise ValueError(f"a PDF takes a browser, and none is installed here: install one of {', '.join(BROWSERS)}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mialib.store import ROOT, atomic_path
+from mialib.store import atomic_path
 from replication.claims.spec import load_claims
 from replication.claims.tables import VERDICT, count_verdicts
 from replication.pipeline.needs import strings_in
@@ -200,8 +200,3 @@ def write_lists(profile: Profile, build: Path, pages: Path, page: str = "") -> N
     for name, text in zip(LISTS, lists, strict=True):
         with atomic_path(pages / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-
-
-def build_folder(profile: Profile) -> Path:
-    """Where a profile's build keeps its results."""
-    return ROOT / "build" / profile.name

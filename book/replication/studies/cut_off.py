@@ -94,9 +94,7 @@ def by_quarter(difference: Floats, quarters: NDArray[np.int64]) -> dict[date, In
     for quarter in np.unique(quarters):
         of = difference[quarters == quarter]
         reach = scipy.stats.t.ppf(0.975, len(of) - 1) * of.std(ddof=1) / np.sqrt(len(of)) if len(of) > 1 else np.inf
-        found[first_day(int(quarter))] = Interval(
-            float(of.mean()), float(of.mean() - reach), float(of.mean() + reach), 0.95
-        )
+        found[first_day(int(quarter))] = Interval(float(of.mean()), float(of.mean() - reach), float(of.mean() + reach))
     return found
 
 
@@ -106,7 +104,7 @@ def paired_auc(labels: NDArray[np.int8], scores: Floats, pairs: Sequence[str]) -
     of_members, of_others = placements(*split_scores(labels[order], scores[order]))
     reach = 1.96 * np.std(of_members + of_others, ddof=1) / np.sqrt(len(of_members))
     estimate = auc(labels, scores)
-    return Interval(estimate, max(0.0, estimate - reach), min(1.0, estimate + reach), 0.95)
+    return Interval(estimate, max(0.0, estimate - reach), min(1.0, estimate + reach))
 
 
 def blind_of_pairs(path: Path, column: str) -> list[Result]:
