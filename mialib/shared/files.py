@@ -199,8 +199,8 @@ def _read_csv(content: bytes, delimiter: str = ",") -> Rows:
     """Every row must have as many cells as the header: a text may hold a comma without its quotes."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
     text = _text(content)
-    header = text.partition("\n")[0].strip()
-    if delimiter not in header and (other := next((sign for sign in ";\t,|" if sign in header), "")):
+    header = text.partition("\n")[0].strip(' "\t\r')
+    if delimiter not in header and (other := next((sign for sign in ";\t," if sign in header), "")):
         raise ValueError(f"line 1: {delimiter!r} is expected between columns, and {other!r} stands there; save it so")
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows: Rows = []
