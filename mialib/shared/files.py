@@ -201,7 +201,7 @@ def _read_csv(content: bytes, delimiter: str = ",") -> Rows:
     text = _text(content)
     header = text.partition("\n")[0].strip(' "\t\r')
     if delimiter not in header and (other := next((sign for sign in ";\t," if sign in header), "")):
-        raise ValueError(f"line 1: {delimiter!r} is expected between columns, and {other!r} stands there; save it so")
+        raise ValueError(f"line 1: columns are separated by {other!r}; save the file with {delimiter!r} between them")
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows: Rows = []
     try:
