@@ -40,7 +40,7 @@ ZLIB = "def score(row):\n    return sum(row.log_prob) / len(row.log_prob) / row.
 
 
 _QUESTIONS = re.findall(
-    r"^\*\*\d\.\*\* (.*)\n\n((?:\d\. .*\n)+)\n```\{dropdown\} Answer\n((?:\d\. .*\n)+)```",
+    r"^\*\*\d\.\*\* (.*)\n\n((?:\d\. .*\n)+)\n:::\{dropdown\} Answer\n\n((?:\d\. .*\n)+)\n:::",
     (ROOT / "book" / "quiz.md").read_text(encoding="utf-8"),
     re.M,
 )
