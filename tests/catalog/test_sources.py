@@ -3,6 +3,7 @@
 import pytest
 
 from mialib.catalog import sources
+from mialib.catalog.hub import Unavailable
 from mialib.catalog.registry import known_models
 from mialib.catalog.sources import KINDS, Source, find
 from mialib.passes.cache import score_or_load
@@ -63,3 +64,10 @@ def test_a_new_kind_is_one_class_and_its_line(monkeypatch):
     monkeypatch.setattr(sources, "KINDS", {"constant:*": f"{__name__}:Constant", **KINDS})
     assert score_or_load("constant:1", []).provenance == {"model": "constant:1"}
     assert type(find("lab/en-25k")).__name__ == "Lab"
+
+
+def test_a_misspelt_alias_is_told_and_a_hub_name_that_is_like_one_is_not():
+    with pytest.raises(Unavailable, match=r"no model 'smolm2-135m' here .did you mean 'smollm2-135m'"):
+        find("smolm2-135m").check()
+    with pytest.raises(Unavailable, match=r"^model 'Qwen/Qwen2.5-Coder-7B'"):
+        find("Qwen/Qwen2.5-Coder-7B").check()

@@ -72,7 +72,9 @@ def test_other_columns_are_taken_by_name(tmp_path):
         ("b.csv", "text,text\nHello,world\n", "line 1: 'text'"),
         ("b.csv", 'text,label\n"Hello",1\n"wor"ld,0\n', "line 3: "),
         ("b.csv", 'text,label\n"two\nlines",1\nworld,0,0\n', "line 4: "),
-        ("b.csv", "text;label\nHello, world;1\n", "line 1: .*';'.*','"),
+        ("b.csv", "text;label\nHello, world;1\n", "line 1: .* semicolons"),
+        ("b.csv", '"text"\t"label"\n"Hello"\t"1"\n', "line 1: .* tabs; name the file .tsv"),
+        ("b.csv", "Hello; world\nAnother\n", "no column text"),
         ("b.csv", "text,\nHello,\nHello, world\n", "line 3: .*Hello, world"),  # spills into a nameless column
     ],
 )

@@ -74,7 +74,7 @@ def read_notebook(path: Path) -> NotebookSource:
             continue
         code = "".join(cell["source"])
         if "parameters" in cell["metadata"].get("tags", []):
-            defaults |= {name: ast.literal_eval(node.value) for name, node in assignments(ast.parse(code))}
+            defaults |= {name: ast.literal_eval(node.value) for name, node in assignments(ast.parse(code, path.name))}
         else:
             modules |= imported_modules(code)
     return NotebookSource(defaults, tuple(sorted(modules)))
