@@ -19,7 +19,7 @@ LINES = {  # of Python, by wing; "mialib" are the files of the core and the dete
     "mialib/commands": 425,
     "mialib/passes": 853,
     "mialib/reports": 401,
-    "mialib/shared": 376,
+    "mialib/shared": 382,
     "mialib_audit": 1050,
     "replication": 3975,
     "replication/builders": 1520,

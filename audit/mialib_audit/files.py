@@ -19,6 +19,7 @@ from mialib.shared.files import (
     read_rows,
     texts_of,
     times_of,
+    values_of,
 )
 from mialib.store import checksum_of, hash_texts
 from mialib.text import excerpt
@@ -55,9 +56,8 @@ class TextFile:
         else:
             known = load_known(path, label)
             texts, rows = list(known), list(known.values())
-        lacking = n_lacking(rows, SOURCE_COLUMN)
-        sources = () if lacking else tuple(str(row[SOURCE_COLUMN]) for row in rows)
-        why = f"{path}: {lacking} of {len(rows)} texts have no `{SOURCE_COLUMN}`" if lacking else ""
+        sources, n = values_of(rows, SOURCE_COLUMN), n_lacking(rows, SOURCE_COLUMN)
+        why = "" if sources else f"{path}: {n} of {len(rows)} texts have no `{SOURCE_COLUMN}`"
         coin = () if label is None else times_of(rows, str(path), COIN_COLUMN)
         return cls(str(path), tuple(texts), sources, why, coin, checksum_of(path) if path.is_file() else "")
 

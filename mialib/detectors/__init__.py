@@ -13,7 +13,7 @@ detectors` and the recorded seeds read the registry, so a function is all it tak
 # ruff: noqa: F401, I001 (names that others take from here)
 
 from mialib.detectors import papers, since  # which register their own
-from mialib.detectors.papers import SMALLEST_VARIANCE, calibrated, first_occurrences, grid_candidates
+from mialib.detectors.papers import calibrated, first_occurrences, grid_candidates
 from mialib.detectors.papers import standardized, surp_conditions, surp_grid
 from mialib.detectors.registry import DETECTORS, TEMPERATURE, Detector, FloatArray, Option
 from mialib.detectors.registry import check_hyperparameters, check_vocabulary, describe_options, detect, detector

@@ -104,14 +104,13 @@ def benchmark_of_rows(
             "are too narrow. Leave the copies out",
             stacklevel=4,
         )
-    domain_column = next((column for column in DOMAIN_COLUMNS if n_lacking(rows, column) == 0), None)
     return Benchmark(
         name=name,
         texts=tuple(texts),
         labels=np.array(labels, np.int8),
-        domains=tuple(str(row[domain_column]) for row in rows) if domain_column else (),
+        domains=values_of(rows, *DOMAIN_COLUMNS),
         validation=tuple(i for i, row in enumerate(rows) if row.get(SPLIT_COLUMN) in VALIDATION_SPLITS),
-        sources=() if n_lacking(rows, SOURCE_COLUMN) else tuple(str(row[SOURCE_COLUMN]) for row in rows),
+        sources=values_of(rows, SOURCE_COLUMN),
         times=times,
         revision=revision or hash_texts([*texts, *map(str, labels)]),
         language=language or language_of(texts),
@@ -121,6 +120,12 @@ def benchmark_of_rows(
 def n_lacking(rows: Rows, column: str) -> int:
     """How many rows have no value in a column; 0 is one."""
     return sum(row.get(column) in (None, "") for row in rows)
+
+
+def values_of(rows: Rows, *columns: str) -> tuple[str, ...]:
+    """The values in the first of these columns that no row lacks; empty without such a column."""
+    column = next((column for column in columns if not n_lacking(rows, column)), None)
+    return tuple(str(row[column]) for row in rows) if column else ()
 
 
 def labels_of(rows: Rows, name: str, column: str = LABEL_COLUMN) -> list[int] | None:
@@ -203,13 +208,14 @@ def _read_parquet(content: bytes) -> Rows:
 def _read_csv(content: bytes, delimiter: str = ",") -> Rows:
     """Every row must have as many cells as the header: a text may hold a comma without its quotes."""
     csv.field_size_limit(2**31 - 1)  # of a cell: texts may be long
-    text = _text(content)
-    header = text.lstrip().partition("\n")[0]
+    stream = StringIO(_text(content), newline="")
+    header = next(filter(str.strip, stream), "")
+    stream.seek(0)
     for sign, said in SEPARATORS.items() if delimiter not in header else ():
         cells = [plain_name(cell.strip().strip('"')) for cell in header.split(sign)]
         if sign in header and all(cells) and KNOWN_COLUMNS & {*cells}:
             raise ValueError(f"line 1: its columns are separated by {said}")
-    reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(stream, delimiter=delimiter, strict=True)
     rows: Rows = []
     try:
         lines = filter(None, reader)  # no blank ones
@@ -293,7 +299,7 @@ def _form_of_content(content: bytes) -> str:
     """Guess the form of standard input by its first line."""
     first = content.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0].decode(errors="replace")
     form = ".parquet" if content.startswith(b"PAR1") else {"{": ".jsonl", "[": ".json"}.get(first[:1], ".txt")
-    if {plain_name(cell).strip('"') for cell in re.split("[,;\t]", first)} & set(TEXT_COLUMNS):
+    if {plain_name(cell).strip('"') for cell in re.split(f"[{''.join(SEPARATORS)}]", first)} & set(TEXT_COLUMNS):
         form = ".tsv" if "\t" in first else ".csv"
     logger.info("standard input: read as %s%s", form, ", one text a line" if form == ".txt" else "")
     return form

@@ -558,7 +558,7 @@ def test_texts_after_others_are_scored_as_one_whole_text_would_be(model_folder, 
     for text, row in zip(texts, found, strict=True):
         own = scorer.token_ids([text])[0]
         ids = [*scorer.loaded.start_token_ids, *scorer.token_ids([before])[0], *own]
-        begin = len(scorer.loaded.start_token_ids) and len(scorer.loaded.start_token_ids) - 1
+        begin = max(0, len(scorer.loaded.start_token_ids) - 1)
         [whole] = scorer.score_batch([ids[: scorer.loaded.max_tokens + 1]], [begin])
         n = len(whole.log_prob) - n_before
         assert row.token_ids.tolist() == whole.token_ids[-n:].tolist()

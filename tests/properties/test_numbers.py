@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import mialib
 from mialib.batches import token_batches
 from mialib.calibration import decide, n_needed, p_values, set_p_value
-from mialib.detectors import DETECTORS, SMALLEST_VARIANCE, lowest_indices, lowest_mean
+from mialib.detectors import DETECTORS, lowest_indices, lowest_mean
+from mialib.detectors.papers import SMALLEST_VARIANCE
 from mialib.frequency import TokenFrequency
 from mialib.metrics import (
     auc,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mialib.frequency import count_tokens
 from mialib.models import tokenizer_hash
-from mialib.shared.files import DOMAIN_COLUMNS, n_lacking, read_rows, texts_of
+from mialib.shared.files import DOMAIN_COLUMNS, read_rows, texts_of, values_of
 from mialib.store import ROOT, hash_files, hash_texts, write_json
 from mialib.text import cut_to_words
 from replication.lab.corpora import (
@@ -153,8 +153,8 @@ def _read_file(path: Path) -> list[Docstring]:
     """A file's texts, each with its domain, or the file's name where no column says one, as the package it is from."""
     rows = read_rows(path)
     texts = texts_of(rows, str(path))
-    column = next((column for column in DOMAIN_COLUMNS if n_lacking(rows, column) == 0), None)
-    return [Docstring(str(row[column]) if column else path.stem, t) for row, t in zip(rows, texts, strict=True)]
+    packages = values_of(rows, *DOMAIN_COLUMNS) or [path.stem] * len(rows)
+    return [Docstring(package, text) for package, text in zip(packages, texts, strict=True)]
 
 
 def train_tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
